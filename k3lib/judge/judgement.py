@@ -1,0 +1,35 @@
+"""Runs the catalogue over a session. A rule that breaks is an ERROR of its own, never a failed check."""
+
+from __future__ import annotations
+
+from k3lib.judge.catalogue import RULES
+from k3lib.judge.start import SessionFacts
+from k3lib.judge.verdict import Verdict, combine_outcomes
+from k3lib.spec.vocabulary import Outcome
+
+
+def judge_session(facts: SessionFacts) -> list[Verdict]:
+    """What every rule of the stage finds, in the order of the catalogue."""
+    verdicts = []
+    for rule in RULES.get(facts.plan.stage, []):
+        try:
+            verdicts.append(rule(facts))
+        except Exception as problem:  # a broken rule must not hide the others, nor pass for a finding
+            where = f"{type(problem).__name__}: {problem}"
+            verdicts.append(
+                Verdict(rule=rule.__name__, sources=[], outcome=Outcome.ERROR, case="broken", facts={"why": where})
+            )
+    return verdicts
+
+
+def judge_stage(verdicts: list[Verdict]) -> Outcome:
+    """
+    The outcome of the stage.
+
+    Without one counted trial nothing is known, whatever the other rules say.
+    """
+    deciding = [v for v in verdicts if v.rule == "start.trials"]
+    if deciding and deciding[0].outcome is Outcome.SKIP:
+        broken = [v for v in verdicts if v.outcome is Outcome.ERROR]
+        return Outcome.ERROR if broken else Outcome.SKIP
+    return combine_outcomes([v.outcome for v in verdicts])

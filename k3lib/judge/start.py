@@ -1,0 +1,176 @@
+"""Did the engine start, how far, every time, and as intended? The rules of a minimal start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from k3lib.judge.trial import TrialRecord
+from k3lib.judge.verdict import Evidence, Verdict
+from k3lib.spec.session import SessionPlan
+from k3lib.spec.vocabulary import Outcome
+from k3lib.stats.stability import classify_stability
+
+
+@dataclass(frozen=True)
+class SessionFacts:
+    """
+    What the rules of a session may look at.
+
+    Args:
+        plan: What was intended.
+        trials: What happened, first reading included.
+        debug_variables: Names of debug variables that were set.
+    """
+
+    plan: SessionPlan
+    trials: list[TrialRecord]
+    debug_variables: list[str]
+
+    @property
+    def counted(self) -> list[TrialRecord]:
+        """The trials that are not void."""
+        return [t for t in self.trials if t.counts]
+
+
+def judge_trials(facts: SessionFacts) -> Verdict:
+    """
+    Do all fresh starts succeed, or fail in the same place (R-11)?
+
+    A stage passes when all its trials succeed; their number decides only the word beside it.
+    """
+    counted = facts.counted
+    if not counted:
+        reason = "; ".join(f"trial {t.number}: {t.void}" for t in facts.trials) or "no trial was run"
+        return Verdict(rule="start.trials", sources=["R-11"], outcome=Outcome.SKIP, case="none", facts={"why": reason})
+    stability = classify_stability([t.failed_phase for t in counted])
+    failed = [t for t in counted if t.failed_phase is not None]
+    values = {
+        "n": stability.n,
+        "k": stability.n - len(failed),
+        "low": stability.low,
+        "high": stability.high,
+        "word": stability.word,
+        "planned": facts.plan.spec.trials * len(facts.plan.arms),
+        "phases": sorted({t.failed_phase.value for t in failed if t.failed_phase}),
+        "failure": failed[0].failure if failed else None,
+    }
+    if not failed:
+        case = "all"
+    elif len(failed) == len(counted) and len(values["phases"]) == 1:  # type: ignore[arg-type]
+        case = "same-failure"
+    else:
+        case = "mixed"
+    return Verdict(
+        rule="start.trials",
+        sources=["R-11", "R-01"],
+        outcome=Outcome.FAIL if failed else Outcome.PASS,
+        case=case,
+        facts=values,
+        evidence=[_last_milestone(t) for t in failed] or [_last_milestone(t) for t in counted[:1]],
+    )
+
+
+def judge_expected_failure(facts: SessionFacts) -> Verdict:
+    """Was the failure that the session came to reproduce seen every time, in its phase (R-11)?"""
+    wanted = facts.plan.spec.expect_phase
+    if not wanted:
+        return Verdict(rule="start.expected_failure", sources=["R-11"], outcome=Outcome.NOT_APPLICABLE, case="none")
+    counted = facts.counted
+    seen = [t for t in counted if t.failed_phase is not None and t.failed_phase.value == wanted]
+    every = bool(counted) and len(seen) == len(counted)
+    return Verdict(
+        rule="start.expected_failure",
+        sources=["R-11"],
+        outcome=Outcome.PASS if every else Outcome.FAIL if counted else Outcome.SKIP,
+        case="reproduced" if every else "not-reproduced" if counted else "unknown",
+        facts={"phase": wanted, "k": len(seen), "n": len(counted)},
+        evidence=[_last_milestone(t) for t in seen[:1]],
+    )
+
+
+def judge_effective_state(facts: SessionFacts) -> Verdict:
+    """Does the engine run what was intended? A mismatch voids the trial; unknown is said and voids nothing."""
+    rows = [(t, row) for t in facts.trials for row in t.effective]
+    if not rows:
+        return Verdict(rule="start.effective_state", sources=["R-29"], outcome=Outcome.SKIP, case="none")
+    wrong = [(t, row) for t, row in rows if row.agrees is False]
+    unknown = sorted({row.name for _, row in rows if row.agrees is None})
+    known = sorted({row.name for _, row in rows if row.agrees})
+    return Verdict(
+        rule="start.effective_state",
+        sources=["R-29"],
+        outcome=Outcome.FAIL if wrong else Outcome.PASS if known else Outcome.SKIP,
+        case="mismatch" if wrong else "unknown" if unknown else "agrees",
+        facts={
+            "known": known,
+            "unknown": unknown,
+            "wrong": [
+                {"trial": t.number, "name": r.name, "intended": r.intended, "effective": r.effective} for t, r in wrong
+            ],
+        },
+        evidence=[Evidence(file=f"trial-{t.number}/endpoint.json", text=f"{r.name} = {r.effective}") for t, r in wrong],
+    )
+
+
+def judge_cache_said(facts: SessionFacts) -> Verdict:
+    """Does the base say prefix caching off, instead of leaving it to a release's default (R-19, C1)?"""
+    said = {arm.name: arm.settings.prefix_caching for arm in facts.plan.arms}
+    silent = [name for name, value in said.items() if value is None]
+    on = [name for name, value in said.items() if value]
+    if silent:
+        case, outcome = "unsaid", Outcome.WARN
+    elif on and "prefix_caching" not in facts.plan.spec.change:
+        case, outcome = "on", Outcome.WARN
+    else:
+        case, outcome = "off", Outcome.PASS
+    return Verdict(
+        rule="start.cache_said", sources=["R-19", "C1"], outcome=outcome, case=case, facts={"arms": silent or on}
+    )
+
+
+def judge_debug_variables(facts: SessionFacts) -> Verdict:
+    """Are debug variables set? They keep a trial out of every series (R-17)."""
+    names = facts.debug_variables
+    return Verdict(
+        rule="start.debug_variables",
+        sources=["R-17"],
+        outcome=Outcome.WARN if names else Outcome.PASS,
+        case="set" if names else "none",
+        facts={"names": names},
+    )
+
+
+def judge_dead_variables(facts: SessionFacts) -> Verdict:
+    """Does the engine say that it does not know a variable it was given? Then a setting is silently dead."""
+    read = [t for t in facts.trials if t.timeline is not None]
+    if not read:
+        return Verdict(rule="start.dead_variables", sources=["C1"], outcome=Outcome.SKIP, case="none")
+    told = [t.timeline.values.unknown_environment_variables for t in read if t.timeline]
+    names = sorted({name for trial in told for name in trial})
+    return Verdict(
+        rule="start.dead_variables",
+        sources=["C1"],
+        outcome=Outcome.WARN if names else Outcome.PASS,
+        case="dead" if names else "known",
+        facts={"names": names},
+    )
+
+
+def judge_leftovers(facts: SessionFacts) -> Verdict:
+    """Was everything of the engine gone after the stop? A survivor spoils the next trial's memory."""
+    left = [(t.number, name) for t in facts.trials for name in t.launch.leftovers]
+    return Verdict(
+        rule="start.leftovers",
+        sources=["R-15"],
+        outcome=Outcome.WARN if left else Outcome.PASS if facts.trials else Outcome.SKIP,
+        case="left" if left else "clean",
+        facts={"left": [f"trial {number}: {name}" for number, name in left]},
+    )
+
+
+def _last_milestone(trial: TrialRecord) -> Evidence:
+    file = f"trial-{trial.number}/engine.log"
+    if trial.timeline is None or not trial.timeline.milestones:
+        return Evidence(file=file, text="no milestone in the log")
+    last = max(trial.timeline.milestones, key=lambda hit: hit.line)
+    return Evidence(file=file, line=last.line, text=last.text[:200])

@@ -1,0 +1,208 @@
+"""Session folders: made once, listed, found, never overwritten."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TypeVar
+
+import psutil
+from pydantic import ValidationError
+
+from k3lib.errors import RecordError, SpecError
+from k3lib.judge.gates import SessionSummary
+from k3lib.record.files import read_bytes, write_json
+from k3lib.record.paths import SessionPaths, TrialPaths
+from k3lib.record.schema import Record, SessionInfo
+from k3lib.spec.session import SessionPlan
+from k3lib.spec.vocabulary import Provenance, SessionState
+
+M = TypeVar("M", SessionInfo, SessionPlan, Record)
+
+
+def now_text() -> str:
+    """The wall clock, ISO 8601, UTC, to the millisecond."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def name_session(stage: str) -> str:
+    """A name that sorts by time and says the stage: `20261130T181500Z-30_minimal_start`."""
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{stage}"
+
+
+def create_session(outputs: Path, plan: SessionPlan, name: str, provenance: Provenance) -> SessionPaths:
+    """
+    A new folder with the intent and the state in it.
+
+    Args:
+        outputs: The folder of the archives.
+        plan: What is intended.
+        name: From `name_session`; a taken name gets `-2`, `-3`, …
+        provenance: Where the evidence will come from.
+
+    Returns:
+        The session's paths.
+
+    Raises:
+        RecordError: The folder cannot be made.
+    """
+    campaign = outputs / plan.campaign.name
+    try:
+        campaign.mkdir(parents=True, exist_ok=True)
+        paths = SessionPaths(_make_unused(campaign, name))
+    except OSError as problem:
+        raise RecordError(
+            f"no session folder could be made in {campaign}",
+            expected="a writable folder with space left",
+            evidence=str(problem),
+            next="free space, or choose another place with K3_OUTPUTS",
+        ) from None
+    info = SessionInfo(
+        name=paths.name,
+        campaign=plan.campaign.name,
+        stage=plan.stage.value,
+        state=SessionState.RUNNING,
+        started_at=now_text(),
+        pid=os.getpid(),
+        pid_started=psutil.Process().create_time(),
+        provenance=provenance,
+    )
+    write_json(paths.spec, plan.model_dump(mode="json"))
+    write_json(paths.state, info.model_dump(mode="json"))
+    return paths
+
+
+def create_trial(paths: SessionPaths, number: int) -> TrialPaths:
+    """The folder of a new trial; its raw part is readable by its owner only."""
+    trial = paths.trial(number)
+    trial.folder.mkdir()
+    trial.raw.mkdir(mode=0o700)
+    return trial
+
+
+def read_info(paths: SessionPaths) -> SessionInfo:
+    """Who ran a session and how it ended; a run without its process reads as killed."""
+    info = _load(SessionInfo, paths.state)
+    if info.state is SessionState.RUNNING and not _runs(info):
+        return info.model_copy(
+            update={"state": SessionState.KILLED, "reason": f"its process, pid {info.pid}, is gone and left no ending"}
+        )
+    return info
+
+
+def write_info(paths: SessionPaths, info: SessionInfo) -> None:
+    """Keep a new state."""
+    write_json(paths.state, info.model_dump(mode="json"))
+
+
+def read_plan(paths: SessionPaths) -> SessionPlan:
+    """What the session intended."""
+    return _load(SessionPlan, paths.spec)
+
+
+def read_record(paths: SessionPaths) -> Record:
+    """
+    What the session found.
+
+    Raises:
+        RecordError: No record yet, or not one of ours.
+    """
+    return _load(Record, paths.record)
+
+
+def write_record(paths: SessionPaths, record: Record) -> None:
+    """Keep the record, in one step."""
+    write_json(paths.record, record.model_dump(mode="json"))
+
+
+def list_sessions(campaign: Path) -> list[SessionPaths]:
+    """The sessions of a campaign's folder, oldest first."""
+    if not campaign.is_dir():
+        return []
+    return [SessionPaths(p) for p in sorted(campaign.iterdir()) if (p / "spec.json").is_file()]
+
+
+def summarize_sessions(campaign: Path) -> list[SessionSummary]:
+    """What the gates need of each session, oldest first; one that left no record counts as not ended."""
+    found = []
+    for paths in list_sessions(campaign):
+        try:
+            info, plan = read_info(paths), read_plan(paths)
+            record = read_record(paths) if paths.record.exists() else None
+        except RecordError:
+            continue
+        arm = plan.arms[-1]
+        found.append(
+            SessionSummary(
+                name=paths.name,
+                stage=info.stage,
+                state=info.state,
+                outcome=record.outcome if record else None,
+                comparable=record.comparable if record else False,
+                reason=info.reason,
+                identity=plan.campaign.identity(),
+                settings=arm.settings.flat(),
+            )
+        )
+    return found
+
+
+def find_session(outputs: Path, text: str) -> SessionPaths:
+    """
+    A session by its folder, by its name, or `last`.
+
+    Raises:
+        SpecError: No such session; names the nearest.
+    """
+    given = Path(text)
+    if (given / "spec.json").is_file():
+        return SessionPaths(given.resolve())
+    every = sorted(
+        (s for folder in outputs.glob("*") if folder.is_dir() for s in list_sessions(folder)), key=lambda s: s.name
+    )
+    if text == "last" and every:
+        return every[-1]
+    named = [s for s in every if s.name == given.name]
+    if named:
+        return named[-1]
+    near = get_close_matches(given.name, [s.name for s in every], n=1)
+    raise SpecError(
+        f"no session {text}",
+        expected="a session's folder, its name, or the word last",
+        evidence=f"{len(every)} sessions under {outputs}",
+        next=f"did you mean {near[0]}?" if near else "run one first, for example with `make week`",
+    )
+
+
+def _load(model: type[M], path: Path) -> M:
+    try:
+        # Strict models forbid keys they do not know; an archive of another version may hold some.
+        return model.model_validate_json(read_bytes(path), extra="ignore")
+    except ValidationError as problem:
+        first = problem.errors()[0]
+        raise RecordError(
+            f"{path} is not a {model.__name__} of this product",
+            expected=f"schema of version 1, at {'.'.join(map(str, first['loc'])) or 'the top'}",
+            evidence=first["msg"],
+            next="check the folder against its MANIFEST.sha256",
+        ) from None
+
+
+def _make_unused(campaign: Path, name: str) -> Path:
+    for count in range(1, 1000):
+        folder = campaign / (name if count == 1 else f"{name}-{count}")
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            continue
+        return folder
+    raise OSError(f"{name} is taken a thousand times")
+
+
+def _runs(info: SessionInfo) -> bool:
+    try:
+        return abs(psutil.Process(info.pid).create_time() - info.pid_started) < 1
+    except psutil.Error:
+        return False

@@ -1,0 +1,147 @@
+"""The record of a session, from its folder alone: closing, cleaning up after a kill and re-judging are one path."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from k3lib import __version__
+from k3lib.errors import RecordError
+from k3lib.judge.checklist import compute_checklist
+from k3lib.judge.effective import compare_effective
+from k3lib.judge.gates import Gate
+from k3lib.judge.judgement import judge_session, judge_stage
+from k3lib.judge.start import SessionFacts
+from k3lib.judge.trial import TrialRecord, judge_trial
+from k3lib.knowledge.settings import debug_variables
+from k3lib.logs.journal import journal_steps
+from k3lib.logs.lines import read_lines
+from k3lib.logs.timeline import Timeline, parse_timeline
+from k3lib.record.evidence import read_endpoint_state, read_launch, read_probes, read_requests
+from k3lib.record.files import read_json
+from k3lib.record.paths import SessionPaths, TrialPaths
+from k3lib.record.schema import Record
+from k3lib.record.sessions import read_info, read_plan
+from k3lib.report.sentences import write_out
+from k3lib.spec.session import SessionPlan
+from k3lib.spec.vocabulary import Probe, Provenance
+from k3lib.stats.latency import summarize_latency
+from k3lib.stats.measurement import Measurement
+from k3lib.stats.stability import wilson_interval
+
+
+def assemble_record(paths: SessionPaths, gate: Gate | None = None) -> Record:
+    """
+    Everything the folder shows, judged.
+
+    Args:
+        paths: The session's folder.
+        gate: The gate that let it in; None keeps what an earlier record says.
+
+    Returns:
+        The record; nothing is written.
+
+    Raises:
+        RecordError: The folder holds no intent.
+    """
+    plan, info = read_plan(paths), read_info(paths)
+    debug = sorted({name for arm in plan.arms for name in debug_variables(arm.settings.environment)})
+    trials = [judge_trial(t, debug) for t in _read_trials(paths, plan)]
+    facts = SessionFacts(plan=plan, trials=trials, debug_variables=debug)
+    fingerprint: Any = read_json(paths.fingerprint) if paths.fingerprint.exists() else {}
+    verdicts = [write_out(v) for v in judge_session(facts)]
+    return Record(
+        product=__version__,
+        session=info,
+        plan=plan,
+        fingerprint=fingerprint,
+        trials=trials,
+        measurements=_measure(trials, info.provenance),
+        checklist=compute_checklist(facts, fingerprint.get("identity", {})),
+        verdicts=verdicts,
+        outcome=judge_stage(verdicts),
+        comparable=not (reasons := _why_not_comparable(trials, plan)),
+        reasons=reasons,
+        gate=gate or _kept_gate(paths),
+    )
+
+
+def _read_trials(paths: SessionPaths, plan: SessionPlan) -> list[TrialRecord]:
+    settings = {arm.name: arm.settings for arm in plan.arms}
+    trials = []
+    for number, trial in paths.trials():
+        started = read_launch(trial)
+        if started is None:
+            continue  # cut off before the engine was started: there is no trial yet
+        arm, launch = started
+        timeline = _read_timeline(trial)
+        endpoint = read_endpoint_state(trial)
+        intended = {
+            **settings[arm].flat(),
+            "served_model": plan.served_model,
+            "model": launch.argv[launch.argv.index("serve") + 1] if "serve" in launch.argv[:-1] else None,
+            "release": plan.release,
+        }
+        trials.append(
+            TrialRecord(
+                number=number,
+                arm=arm,
+                launch=launch,
+                timeline=timeline,
+                journal=journal_steps(timeline) if timeline else [],
+                endpoint=endpoint,
+                effective=compare_effective(intended, endpoint, timeline.values if timeline else {})
+                if launch.ready
+                else [],
+                requests=read_requests(trial),
+                probes=read_probes(trial),
+            )
+        )
+    return trials
+
+
+def _read_timeline(trial: TrialPaths) -> Timeline | None:
+    log = trial.log if trial.log.exists() else trial.raw_log
+    if not log.exists():
+        return None
+    with log.open("rb") as chunks:
+        return parse_timeline(read_lines(chunks))
+
+
+def _measure(trials: list[TrialRecord], provenance: Provenance) -> list[Measurement]:
+    """Success rate and latencies; where the clock is a model's, a latency is absent and never a number."""
+    counted = [t for t in trials if t.counts]
+    evidence = [f"trial-{t.number}/launch.json" for t in counted]
+    good = sum(t.failed_phase is None for t in counted)
+    ready = [t.launch.ready_s for t in counted if t.launch.ready_s is not None]
+    latencies = [
+        Measurement.of_samples("start.ready_s", ready, unit="s", evidence=evidence),
+        *summarize_latency([r for t in counted for r in t.requests if r.probe is Probe.FROZEN and r.ok]),
+    ]
+    if provenance is Provenance.REHEARSAL:
+        reason = "the rehearsal's clock is a model's"
+        latencies = [Measurement.absent(m.key, unit=m.unit, reason=reason) for m in latencies]
+    return [_share("start.success_fraction", good, len(counted), evidence), *latencies]
+
+
+def _share(key: str, k: int, n: int, evidence: list[str]) -> Measurement:
+    if n == 0:
+        return Measurement.absent(key, unit="fraction", reason="no trial counts")
+    low, high = wilson_interval(k, n)
+    return Measurement(
+        key=key, value=k / n, unit="fraction", n=n, low=low, high=high, method="share, Wilson", evidence=evidence
+    )
+
+
+def _why_not_comparable(trials: list[TrialRecord], plan: SessionPlan) -> list[str]:
+    reasons = [f"trial {t.number} is void: {t.void}" for t in trials if t.void]
+    if plan.gate_accepted:
+        reasons.append(f"its gate was opened by hand: {plan.gate_accepted}")
+    return reasons
+
+
+def _kept_gate(paths: SessionPaths) -> Gate | None:
+    try:
+        kept: Any = read_json(paths.record)
+    except RecordError:
+        return None
+    return Gate.model_validate(kept["gate"]) if kept.get("gate") else None
