@@ -22,6 +22,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+_TYPER_INTERRUPTED = 130  # what typer makes of Ctrl-C
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 
@@ -204,7 +205,9 @@ def _show_dry_run(session: Path, json: bool) -> None:
         return
     print(f"gate: {prepared.gate.reason}")
     for name, plan in plans.items():
-        print(f"{name}, {prepared.plan.spec.trials} fresh starts:\n  {render_paste(plan.argv, plan.env)}")
+        print(
+            f"{name}, {len(prepared.plan.trials()) // len(plans)} fresh starts:\n  {render_paste(plan.argv, plan.env)}"
+        )
 
 
 def _as_row(ran: SessionRun) -> dict[str, Any]:
@@ -268,7 +271,9 @@ def main() -> None:
             _print_json(problem.as_dict())
         print(problem, file=sys.stderr)
         sys.exit(problem.exit_code)
-    except KeyboardInterrupt:
+    except SystemExit as ending:
+        if ending.code != _TYPER_INTERRUPTED:
+            raise
         print("interrupted; what ran is archived: k3 show last", file=sys.stderr)
         sys.exit(125)
 

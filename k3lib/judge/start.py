@@ -50,7 +50,7 @@ def judge_trials(facts: SessionFacts) -> Verdict:
         "low": stability.low,
         "high": stability.high,
         "word": stability.word,
-        "planned": facts.plan.spec.trials * len(facts.plan.arms),
+        "planned": len(facts.plan.trials()),
         "phases": sorted({t.failed_phase.value for t in failed if t.failed_phase}),
         "failure": failed[0].failure if failed else None,
     }
@@ -72,7 +72,7 @@ def judge_trials(facts: SessionFacts) -> Verdict:
 
 def judge_expected_failure(facts: SessionFacts) -> Verdict:
     """Was the failure that the session came to reproduce seen every time, in its phase (R-11)?"""
-    wanted = facts.plan.spec.expect_phase
+    wanted = facts.plan.expect_phase
     if not wanted:
         return Verdict(rule="start.expected_failure", sources=["R-11"], outcome=Outcome.NOT_APPLICABLE, case="none")
     counted = facts.counted
@@ -119,7 +119,7 @@ def judge_cache_said(facts: SessionFacts) -> Verdict:
     on = [name for name, value in said.items() if value]
     if silent:
         case, outcome = "unsaid", Outcome.WARN
-    elif on and "prefix_caching" not in facts.plan.spec.change:
+    elif on and "prefix_caching" not in facts.plan.change:
         case, outcome = "on", Outcome.WARN
     else:
         case, outcome = "off", Outcome.PASS

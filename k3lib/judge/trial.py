@@ -77,6 +77,8 @@ def judge_trial(trial: TrialRecord, debug_variables: list[str]) -> TrialRecord:
 
 def _read_void(trial: TrialRecord, debug_variables: list[str]) -> str | None:
     """A mismatch with intent, a debug variable or our own interruption keeps a trial out; unknown never does."""
+    if trial.launch.ending is Ending.NOT_STARTED:
+        return "it was cut off before its engine ran"
     if trial.launch.ending in (None, Ending.INTERRUPTED):
         return "it was interrupted before its end"
     wrong = [f for f in trial.effective if f.agrees is False]

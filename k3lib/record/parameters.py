@@ -15,7 +15,7 @@ from pathlib import Path
 from k3lib.errors import SpecError
 from k3lib.spec.campaign import Campaign
 from k3lib.spec.request import FrozenRequest
-from k3lib.spec.session import SessionSpec
+from k3lib.spec.session import SESSION_MODELS, SessionSpec, stage_of
 from k3lib.spec.strict_yaml import parse_yaml
 from k3lib.spec.validation import load_model
 
@@ -95,7 +95,8 @@ def read_campaign(places: Places, name: str) -> tuple[Campaign, Path]:
 
 def read_session(places: Places, file: Path) -> SessionSpec:
     """The session that a file describes, checked as strictly as a campaign; raises SpecError."""
-    return load_model(SessionSpec, parse_yaml(_read(file), _shown(places, file)), source=_shown(places, file))
+    model = SESSION_MODELS.get(stage_of(file.name), SessionSpec)
+    return load_model(model, parse_yaml(_read(file), _shown(places, file)), source=_shown(places, file))
 
 
 def read_request(places: Places, name: str) -> FrozenRequest:

@@ -203,6 +203,8 @@ def _make_unused(campaign: Path, name: str) -> Path:
 
 def _runs(info: SessionInfo) -> bool:
     try:
-        return abs(psutil.Process(info.pid).create_time() - info.pid_started) < 1
+        process = psutil.Process(info.pid)
+        # A killed process whose parent has not collected it yet is dead all the same.
+        return process.status() != psutil.STATUS_ZOMBIE and abs(process.create_time() - info.pid_started) < 1
     except psutil.Error:
         return False

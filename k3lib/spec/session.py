@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from pydantic import Field, field_validator
+from pydantic import Field, SerializeAsAny, ValidationInfo, field_validator
 
 from k3lib.errors import SpecError
 from k3lib.spec.campaign import Campaign
@@ -23,23 +23,32 @@ from k3lib.spec.vocabulary import Phase, StageName
 
 class SessionSpec(Strict):
     """
-    One session: one stage, at most one changed setting.
+    What every session file may say; a stage with more to say has a model of its own below.
 
     Args:
         campaign: Name of a folder under params/, or a path to one.
-        change: The one changed setting: name and value, or name and list of values (the arms).
-        trials: Fresh starts of the engine per arm.
-        expect_phase: Empty, or the phase in which the failure to reproduce stands.
         accept_gate: Empty, or the reason for opening a closed gate by hand; recorded.
         note: Free text for the reader.
     """
 
     campaign: str = "rehearsal"
+    accept_gate: str = ""
+    note: str = ""
+
+
+class TrialSpec(SessionSpec):
+    """
+    A session that starts engines: at most one changed setting.
+
+    Args:
+        change: The one changed setting: name and value, or name and list of values (the arms).
+        trials: Fresh starts of the engine per arm.
+        expect_phase: Empty, or the phase in which the failure to reproduce stands.
+    """
+
     change: dict[str, Any] = Field(default_factory=dict)
     trials: int = Field(default=5, ge=1, le=100)
     expect_phase: str = ""
-    accept_gate: str = ""
-    note: str = ""
 
     @field_validator("change")
     @classmethod
@@ -61,6 +70,13 @@ class SessionSpec(Strict):
         if phase and phase not in set(Phase):
             raise refuse(f"no phase {phase}", expected=f"one of {', '.join(Phase)}, or empty")
         return phase
+
+
+SESSION_MODELS: dict[StageName, type[SessionSpec]] = {
+    StageName.MINIMAL_START: TrialSpec,
+    StageName.SINGLE_REQUEST: TrialSpec,
+}
+"""What the session file of each stage, and so its notebook, may say; a stage that is not here says the common part."""
 
 
 class Arm(Fact):
@@ -94,7 +110,7 @@ class SessionPlan(Fact):
     """
 
     stage: StageName
-    spec: SessionSpec
+    spec: SerializeAsAny[SessionSpec]
     campaign: Campaign
     arms: list[Arm]
     request: FrozenRequest
@@ -104,6 +120,24 @@ class SessionPlan(Fact):
     differences: list[Difference] = Field(default_factory=list)
     gate_accepted: str | None = None
 
+    @field_validator("spec", mode="wrap")
+    @classmethod
+    def _by_stage(cls, spec: Any, handler: Any, info: ValidationInfo) -> SessionSpec:
+        """Read back, a session file is again what its stage makes of it."""
+        if isinstance(spec, SessionSpec):
+            return spec
+        return SESSION_MODELS.get(info.data["stage"], SessionSpec).model_validate(spec, extra="ignore")
+
+    @property
+    def change(self) -> dict[str, Any]:
+        """The one changed setting, or nothing."""
+        return self.spec.change if isinstance(self.spec, TrialSpec) else {}
+
+    @property
+    def expect_phase(self) -> str:
+        """The phase in which the failure to reproduce stands, or nothing."""
+        return self.spec.expect_phase if isinstance(self.spec, TrialSpec) else ""
+
     @property
     def served_model(self) -> str:
         """The name that requests use."""
@@ -111,8 +145,8 @@ class SessionPlan(Fact):
 
     def trials(self) -> list[tuple[int, Arm]]:
         """Trial numbers from 1 with their arms: arms take turns, so that a drift meets all alike."""
-        rounds = [arm for _ in range(self.spec.trials) for arm in self.arms]
-        return list(enumerate(rounds, start=1))
+        count = self.spec.trials if isinstance(self.spec, TrialSpec) else 0
+        return list(enumerate([arm for _ in range(count) for arm in self.arms], start=1))
 
 
 def stage_of(name: str) -> StageName:
@@ -154,9 +188,10 @@ def plan_arms(spec: SessionSpec, base: EngineSettings) -> list[Arm]:
     Raises:
         SpecError: No such setting, or a value of the wrong type.
     """
-    if not spec.change:
+    change = spec.change if isinstance(spec, TrialSpec) else {}
+    if not change:
         return [Arm(name="base", settings=base)]
-    ((key, given),) = spec.change.items()
+    ((key, given),) = change.items()
     values = given if isinstance(given, list) else [given]
     return [Arm(name=f"{key}={_word(value)}", settings=base.with_change(key, value)) for value in values]
 

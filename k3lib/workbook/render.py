@@ -26,7 +26,9 @@ def render_session(paths: SessionPaths, record: Record) -> None:
     info = record.session
     if paths.notebook.exists():
         title = f"{info.campaign} · {info.stage} · {record.outcome.value}"
-        render_html(paths.notebook, paths.html, title=title, banner=BANNERS[info.provenance])
+        render_html(
+            paths.notebook, paths.html, title=title, banner=BANNERS[info.provenance], provenance=info.provenance
+        )
     write_manifest(paths)
     write_index(paths.folder.parent)
 

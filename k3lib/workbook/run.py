@@ -10,7 +10,7 @@ from pathlib import Path
 
 from k3lib.errors import K3Error
 from k3lib.launch.leftovers import sweep_leftovers
-from k3lib.notebook.document import embed_record
+from k3lib.notebook.document import embed_record, read_embedded_record
 from k3lib.notebook.execute import NotebookResult, execute_notebook
 from k3lib.record.evidence import read_mark, redact_log
 from k3lib.record.files import read_lines
@@ -23,9 +23,9 @@ from k3lib.record.sessions import list_sessions, name_session, read_info
 from k3lib.spec.session import SessionSpec, stage_of
 from k3lib.spec.vocabulary import Outcome, SessionState, StageName
 from k3lib.workbook.lifecycle import begin_session, end_session
+from k3lib.workbook.opening import SESSION_VARIABLE
 from k3lib.workbook.prepare import Prepared, prepare_session
 from k3lib.workbook.render import render_session
-from k3lib.workbook.stage import SESSION_VARIABLE
 
 OnEvent = Callable[[dict[str, object]], None]
 _FOLLOW_EVERY_S = 0.2
@@ -39,14 +39,14 @@ class SessionRun:
     Args:
         paths: Its folder.
         record: What it found.
-        fixed_s: What the notebook cost beside its cells, seconds; None if it never ran.
+        fixed_s: What the notebook cost beside its cells, seconds.
         work_s: What its cells took, seconds.
     """
 
     paths: SessionPaths
     record: Record
-    fixed_s: float | None
-    work_s: float | None
+    fixed_s: float
+    work_s: float
 
     @property
     def exit_code(self) -> int:
@@ -99,20 +99,46 @@ def run_session(places: Places, file: Path, on_event: OnEvent) -> SessionRun:
     with CampaignLock(places.outputs / prepared.plan.campaign.name, session):
         sweep_killed(places, prepared.plan.campaign.name)
         paths = begin_session(prepared, session)
-        result, interrupted = _execute(places, stage, spec, paths, on_event)
-        state, reason = _read_ending(paths, result)
-        record = end_session(paths, state, reason)
-        if not (result and result.state is SessionState.CLOSED):
-            embed_record(paths.notebook, record.model_dump(mode="json"))
-        render_session(paths, record)
-    if interrupted:
+        try:
+            result = _execute(places, stage, spec, paths, on_event)
+        except BaseException as problem:
+            by_hand = isinstance(problem, KeyboardInterrupt)
+            state = SessionState.INTERRUPTED if by_hand else SessionState.FAILED
+            finish_session(paths, state, "it was interrupted before the first cell" if by_hand else str(problem))
+            raise
+        record = finish_session(paths, result.state, result.reason)
+    if result.state is SessionState.INTERRUPTED:
         raise KeyboardInterrupt
-    return SessionRun(paths, record, result.fixed_s if result else None, result.work_s if result else None)
+    return SessionRun(paths, record, result.fixed_s, result.work_s)
+
+
+def finish_session(paths: SessionPaths, state: SessionState, reason: str | None) -> Record:
+    """
+    End a session's archive: nothing of it runs, logs redacted, record, notebook, page, checksums.
+
+    Args:
+        paths: Its folder.
+        state: How it ended; an ending that its notebook wrote stays.
+        reason: Why, first line; None when closed.
+
+    Returns:
+        The record.
+    """
+    for _, trial in paths.trials():
+        if mark := read_mark(trial):  # its keeper ends an engine within seconds, unless that was killed too
+            sweep_leftovers(mark, trial.raw_log)
+        if not trial.log.exists():
+            redact_log(trial, load_redactor())
+    record = end_session(paths, state, reason.splitlines()[0] if reason else None)
+    if paths.notebook.exists() and read_embedded_record(paths.notebook) is None:
+        embed_record(paths.notebook, record.model_dump(mode="json"))
+    render_session(paths, record)
+    return record
 
 
 def sweep_killed(places: Places, campaign: str) -> list[str]:
     """
-    Sessions whose process is gone without an ending get one, with all that their folder shows.
+    Finish the archives of sessions whose process is gone and left them open.
 
     Args:
         places: The workbook's folders.
@@ -125,46 +151,28 @@ def sweep_killed(places: Places, campaign: str) -> list[str]:
     for paths in list_sessions(places.outputs / campaign):
         with contextlib.suppress(K3Error):
             info = read_info(paths)
-            if info.state is SessionState.KILLED and info.ended_at is None:
-                for _, trial in paths.trials():
-                    if mark := read_mark(trial):  # its keeper ends an engine within seconds, unless that was killed too
-                        sweep_leftovers(mark, trial.raw_log)
-                    if not trial.log.exists():
-                        redact_log(trial, load_redactor())
-                record = end_session(paths, SessionState.KILLED, info.reason)
-                if paths.notebook.exists():
-                    embed_record(paths.notebook, record.model_dump(mode="json"))
-                render_session(paths, record)
+            if info.state is not SessionState.RUNNING and not paths.manifest.exists():
+                finish_session(paths, info.state, info.reason)
                 swept.append(paths.name)
     return swept
 
 
 def _execute(
     places: Places, stage: StageName, spec: SessionSpec, paths: SessionPaths, on_event: OnEvent
-) -> tuple[NotebookResult | None, bool]:
+) -> NotebookResult:
     environment = {
         SESSION_VARIABLE: str(paths.folder),
         "K3_ROOT": str(places.root),
         "K3_OUTPUTS": str(places.outputs),
     }
     with _follow(paths, on_event):
-        try:
-            result = execute_notebook(
-                places.notebooks / f"{stage.value}.ipynb",
-                paths.notebook,
-                spec.model_dump(mode="json"),
-                environment=environment,
-                cwd=places.root,
-            )
-        except KeyboardInterrupt:
-            return None, True
-    return result, result.state is SessionState.INTERRUPTED
-
-
-def _read_ending(paths: SessionPaths, result: NotebookResult | None) -> tuple[SessionState, str | None]:
-    if result is None:
-        return SessionState.INTERRUPTED, "it was interrupted before the first cell"
-    return result.state, result.reason
+        return execute_notebook(
+            places.notebooks / f"{stage.value}.ipynb",
+            paths.notebook,
+            spec.model_dump(mode="json"),
+            environment=environment,
+            cwd=places.root,
+        )
 
 
 @contextlib.contextmanager

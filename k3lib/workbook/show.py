@@ -11,13 +11,12 @@ from types import TracebackType
 from typing import Any, Self
 
 from k3lib.judge.gates import Gate
+from k3lib.notebook.document import RECORD_MIME
 from k3lib.record.paths import SessionPaths
 from k3lib.report.tables import Table
 from k3lib.spec.session import SessionPlan
 from k3lib.spec.vocabulary import Provenance
 from k3lib.units import format_seconds
-
-RECORD_MIME = "application/vnd.k3.record+json"
 
 BANNERS = {
     Provenance.REHEARSAL: "REHEARSAL — a model of an engine. Nothing here was measured on Kimi K3 or on a GPU.",
@@ -37,7 +36,7 @@ class Head:
     provenance: Provenance
 
     def _table(self) -> Table:
-        change = self.plan.spec.change
+        change = self.plan.change
         changed = ", ".join(f"{key} = {value}" for key, value in change.items()) or "nothing: a repetition of the base"
         against = self.plan.baseline or "nothing yet: this is the first stable base"
         rows = [
@@ -46,7 +45,7 @@ class Head:
             ["the one change", changed],
             ["compared with", against],
             ["gate", self.gate.reason + (f" — opened by hand: {self.gate.accepted}" if self.gate.accepted else "")],
-            ["trials", f"{self.plan.spec.trials} fresh starts for each of {len(self.plan.arms)} arm(s)"],
+            ["trials", f"{len(self.plan.trials())} fresh starts over {len(self.plan.arms)} arm(s)"],
             ["where", self.fingerprint],
             ["frozen request", f"{self.plan.request.name} {self.plan.request_id}"],
         ]

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 
+from k3lib.launch.command import render_paste
 from k3lib.launch.engines import Engine, start_engine
 from k3lib.logs.lines import read_lines
 from k3lib.logs.timeline import parse_timeline
@@ -24,11 +25,12 @@ from k3lib.record.evidence import (
     write_launch,
 )
 from k3lib.record.paths import SessionPaths, TrialPaths
-from k3lib.record.sessions import create_trial
+from k3lib.record.sessions import create_trial, now_text
 from k3lib.redact import Redactor
+from k3lib.spec.launch import LaunchPlan
 from k3lib.spec.results import LaunchResult
 from k3lib.spec.session import Arm
-from k3lib.spec.vocabulary import Phase, Probe, StageName
+from k3lib.spec.vocabulary import Ending, Phase, Probe, StageName
 from k3lib.workbook.prepare import Prepared, plan_launch
 
 OnEvent = Callable[[dict[str, object]], None]
@@ -66,6 +68,7 @@ class TrialRun:
         self._tell(number, "started", arm=arm.name, phase=Phase.CONTAINER.value)
         try:
             plan = plan_launch(self._prepared, arm, number)
+            write_launch(trial, _not_started(plan), arm.name, plan.token, self._redactor)
             with trial.raw_log.open("ab") as log, start_engine(plan, log.fileno()) as engine:
                 self._drive(engine, trial, number, arm, plan.token)
         finally:
@@ -131,6 +134,19 @@ class TrialRun:
         event: dict[str, object] = {"at": time.time(), "trial": number, "event": what, **more}
         append_event(self._paths, event)
         self._on_event(event)
+
+
+def _not_started(plan: LaunchPlan) -> LaunchResult:
+    """What stands in the archive from before the start until the engine runs: a kill in between leaves a trace."""
+    return LaunchResult(
+        kind=plan.kind,
+        argv=list(plan.argv),
+        env=plan.env,
+        command=render_paste(plan.argv, plan.env),
+        base_url=None,
+        started_at=now_text(),
+        ending=Ending.NOT_STARTED,
+    )
 
 
 def _dies(engine: Engine) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from k3lib.errors import SpecError
 from k3lib.spec.campaign import Campaign, EnginePlace, ModelSource
 from k3lib.spec.request import FrozenRequest, Message
-from k3lib.spec.session import SessionPlan, SessionSpec, check_one_variable, plan_arms, stage_of
+from k3lib.spec.session import SessionPlan, SessionSpec, TrialSpec, check_one_variable, plan_arms, stage_of
 from k3lib.spec.settings import EngineSettings
 from k3lib.spec.validation import load_model
 from k3lib.spec.vocabulary import EngineKind, Objective, StageName
@@ -50,33 +50,33 @@ def plan(spec: SessionSpec, investigated: Campaign) -> SessionPlan:
 def test_two_changes_are_refused_by_name() -> None:
     """A session file with two changes names both."""
     with pytest.raises(SpecError) as refused:
-        load_model(SessionSpec, {"change": {"prefix_caching": True, "max_num_seqs": 4}}, source="s.yaml")
+        load_model(TrialSpec, {"change": {"prefix_caching": True, "max_num_seqs": 4}}, source="s.yaml")
     assert "2 changes in one session: prefix_caching, max_num_seqs" in refused.value.what
 
 
 def test_a_misspelt_key_gets_the_nearest_one() -> None:
     """`trails` means `trials`."""
     with pytest.raises(SpecError) as refused:
-        load_model(SessionSpec, {"trails": 3}, source="s.yaml")
+        load_model(TrialSpec, {"trails": 3}, source="s.yaml")
     assert "unknown key trails" in refused.value.what
     assert refused.value.expected == "trials"
 
 
 def test_arms_take_turns() -> None:
     """Two arms and two trials each give four starts that alternate."""
-    two = SessionSpec(change={"prefix_caching": [False, True]}, trials=2)
+    two = TrialSpec(change={"prefix_caching": [False, True]}, trials=2)
     arms = [arm.name for _, arm in plan(two, campaign()).trials()]
     assert ["prefix_caching=false", "prefix_caching=true"] * 2 == arms
 
 
 def test_no_difference_is_a_repetition() -> None:
     """The same base again differs in nothing."""
-    assert [] == check_one_variable(plan(SessionSpec(), campaign()), campaign().identity(), BASE.flat())
+    assert [] == check_one_variable(plan(TrialSpec(), campaign()), campaign().identity(), BASE.flat())
 
 
 def test_one_difference_is_valid() -> None:
     """The changed setting is the one difference."""
-    changed = plan(SessionSpec(change={"prefix_caching": True}), campaign())
+    changed = plan(TrialSpec(change={"prefix_caching": True}), campaign())
     found = check_one_variable(changed, campaign().identity(), BASE.flat())
     assert ["prefix_caching"] == [d.key for d in found]
 
@@ -85,7 +85,7 @@ def test_two_differences_are_refused_with_both_names() -> None:
     """A change on top of an edited base is two variables (R-29)."""
     edited = campaign(base=BASE.with_change("max_model_len", 8192))
     with pytest.raises(SpecError) as refused:
-        check_one_variable(plan(SessionSpec(change={"prefix_caching": True}), edited), edited.identity(), BASE.flat())
+        check_one_variable(plan(TrialSpec(change={"prefix_caching": True}), edited), edited.identity(), BASE.flat())
     assert "max_model_len: 8192" in refused.value.evidence or "max_model_len: 16384 → 8192" in refused.value.evidence
     assert "prefix_caching" in refused.value.evidence
 
@@ -93,14 +93,14 @@ def test_two_differences_are_refused_with_both_names() -> None:
 def test_a_group_counts_once() -> None:
     """Tensor and pipeline parallelism move together as topology."""
     moved = campaign(base=BASE.with_change("tensor_parallel", 16).with_change("pipeline_parallel", 2))
-    found = check_one_variable(plan(SessionSpec(), moved), moved.identity(), BASE.flat())
+    found = check_one_variable(plan(TrialSpec(), moved), moved.identity(), BASE.flat())
     assert {"tensor_parallel", "pipeline_parallel"} == {d.key for d in found}
 
 
 def test_a_new_image_with_a_new_setting_is_refused() -> None:
     """Another release of the engine is a change like any other."""
     other = campaign(engine=EnginePlace(kind=EngineKind.LOCAL, version="0.34.0"))
-    changed = plan(SessionSpec(change={"max_num_seqs": 4}), other)
+    changed = plan(TrialSpec(change={"max_num_seqs": 4}), other)
     with pytest.raises(SpecError) as refused:
         check_one_variable(changed, campaign().identity(), BASE.flat())
     assert "engine.version" in refused.value.evidence
