@@ -212,12 +212,14 @@ def _show_dry_run(session: Path, json: bool) -> None:
 
 def _as_row(ran: SessionRun) -> dict[str, Any]:
     record = ran.record
-    decisive = next((v for v in record.verdicts if v.outcome is record.outcome), None)
+    from k3lib.workbook.render import find_decisive
+
+    decisive = find_decisive(record)
     return {
         "session": ran.paths.name,
         "state": record.session.state.value,
         "outcome": record.outcome.value,
-        "why": record.session.reason or (decisive.sentence if decisive else ""),
+        "why": decisive[0][1] if decisive else "",
         "folder": str(ran.paths.folder),
         "fixed_s": ran.fixed_s,
         "work_s": ran.work_s,

@@ -94,7 +94,7 @@ def judge_effective_state(facts: SessionFacts) -> Verdict:
     if not rows:
         return Verdict(rule="start.effective_state", sources=["R-29"], outcome=Outcome.SKIP, case="none")
     wrong = [(t, row) for t, row in rows if row.agrees is False]
-    unknown = sorted({row.name for _, row in rows if row.agrees is None})
+    unknown = sorted({row.name for _, row in rows if row.agrees is None and row.intended is not None})
     known = sorted({row.name for _, row in rows if row.agrees})
     return Verdict(
         rule="start.effective_state",

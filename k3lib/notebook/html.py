@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from typing import Any, Final
@@ -43,6 +44,7 @@ def render_html(
     banner: str | None,
     language: str = "en",
     provenance: Provenance | None = None,
+    findings: Sequence[tuple[str, str]] = (),
 ) -> None:
     """
     Write an executed notebook as one self-contained page.
@@ -57,6 +59,7 @@ def render_html(
         banner: Where the evidence comes from, one sentence; None for no banner.
         language: `en` or `fr`: of the page's own few words.
         provenance: Chooses the banner's colours; a rehearsal is striped.
+        findings: Outcome and sentence of what decides, shown right below the heading.
 
     Raises:
         RecordError: The notebook cannot be read, or the page cannot be written.
@@ -70,7 +73,11 @@ def render_html(
             next="choose one of these",
         )
     document = read_notebook(notebook)
-    page = _page(document, title, language) | {"banner": banner, "provenance": provenance.value if provenance else ""}
+    page = _page(document, title, language) | {
+        "banner": banner,
+        "provenance": provenance.value if provenance else "",
+        "findings": list(findings),
+    }
     write_atomic(html, _with_contents(_export(document, page), LABELS[language]["contents"]))
 
 

@@ -18,16 +18,17 @@ from k3lib.units import format_seconds
 _DONE = {True: "done", False: "not done", None: "not known here"}
 
 
-def table_trials(trials: Sequence[TrialRecord]) -> Table:
-    """A row per fresh start: how far it got and how it ended."""
+def table_trials(trials: Sequence[TrialRecord], timed: bool = True) -> Table:
+    """A row per fresh start: how far it got and how it ended; no times where the clock is a model's."""
+    show = format_seconds if timed else _untimed
     rows = []
     for t in trials:
         found = "void" if t.void else t.failed_phase.value if t.failed_phase else "success"
         last = t.timeline.last.value if t.timeline and t.timeline.last else None
         ending = t.launch.ending.value if t.launch.ending else None
-        rows.append([t.number, t.arm, found, format_seconds(t.launch.ready_s), last, ending, t.void or t.failure])
+        rows.append([t.number, t.arm, found, show(t.launch.ready_s), last, ending, t.void or t.failure])
     return Table(
-        ["trial", "arm", "result", "ready after (wall)", "last milestone", "engine ended", "why"], rows, "Fresh starts"
+        ["trial", "arm", "result", "ready after", "last milestone", "engine ended", "why"], rows, "Fresh starts"
     )
 
 
@@ -59,11 +60,12 @@ def table_effective(trials: Sequence[TrialRecord]) -> Table:
     rows: dict[tuple[Any, ...], list[int]] = {}
     for t in trials:
         for f in t.effective:
-            agrees = {True: "agrees", False: "MISMATCH", None: "unknown"}[f.agrees]
-            key = (f.name, str(f.intended), str(f.effective), agrees, f.source, f.reason)
+            untold = "unknown" if f.intended is not None else "the engine's own"
+            agrees = {True: "agrees", False: "MISMATCH", None: untold}[f.agrees]
+            key = (f.name, _said(f.intended), _said(f.effective), agrees, f.source, f.reason)
             rows.setdefault(key, []).append(t.number)
     shown = [
-        [name, intended, effective, agrees, source or reason, ", ".join(map(str, numbers))]
+        [name, intended, effective, agrees, source or reason, _which(numbers, len(trials))]
         for (name, intended, effective, agrees, source, reason), numbers in rows.items()
     ]
     return Table(["setting", "intended", "runs", "reading", "source or reason", "trials"], shown, "Effective state")
@@ -135,6 +137,14 @@ def table_measurements(measurements: Sequence[Measurement]) -> Table:
     return Table(
         ["measurement", "value", "unit", "n", "low (95 %)", "high (95 %)", "method or reason"], rows, "Measurements"
     )
+
+
+def _said(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+def _which(numbers: list[int], trials: int) -> str:
+    return "all" if len(numbers) == trials else ", ".join(map(str, numbers))
 
 
 def _untimed(_: float | None) -> str:

@@ -12,6 +12,7 @@ from k3lib.record.paths import SessionPaths
 from k3lib.record.schema import Record
 from k3lib.record.sessions import list_sessions, read_record
 from k3lib.report.index import IndexRow, render_index
+from k3lib.spec.vocabulary import Outcome, SessionState
 from k3lib.workbook.show import BANNERS
 
 
@@ -27,10 +28,32 @@ def render_session(paths: SessionPaths, record: Record) -> None:
     if paths.notebook.exists():
         title = f"{info.campaign} · {info.stage} · {record.outcome.value}"
         render_html(
-            paths.notebook, paths.html, title=title, banner=BANNERS[info.provenance], provenance=info.provenance
+            paths.notebook,
+            paths.html,
+            title=title,
+            banner=BANNERS[info.provenance],
+            provenance=info.provenance,
+            findings=find_decisive(record),
         )
     write_manifest(paths)
     write_index(paths.folder.parent)
+
+
+def find_decisive(record: Record) -> list[tuple[str, str]]:
+    """
+    What decides, for whoever reads only the first lines: a broken ending, then the rules behind the outcome.
+
+    Args:
+        record: What a session found.
+
+    Returns:
+        Outcome and sentence, at most five.
+    """
+    info = record.session
+    ending = [] if info.state is SessionState.CLOSED else [(info.state.value, info.reason or "it did not end in order")]
+    weighty = [v for v in record.verdicts if v.outcome in (Outcome.FAIL, Outcome.ERROR, Outcome.WARN)]
+    decisive = weighty or [v for v in record.verdicts if v.outcome is record.outcome][:1]
+    return [*ending, *[(v.outcome.value, v.sentence) for v in decisive]][:5]
 
 
 def write_index(campaign: Path) -> Path:
@@ -43,15 +66,15 @@ def write_index(campaign: Path) -> Path:
             rows.append(IndexRow(paths.name, "", "no record", "", problem.what, None))
             continue
         changed = ", ".join(f"{d.key} → {d.theirs}" for d in record.plan.differences) or "—"
-        decisive = next((v for v in record.verdicts if v.outcome is record.outcome), None)
+        [(outcome, finding), *_] = find_decisive(record) or [(record.outcome.value, "")]
         link = f"{paths.name}/notebook.html" if paths.html.exists() else None
         rows.append(
             IndexRow(
                 paths.name,
                 record.session.stage,
-                record.outcome.value if record.session.state.value == "closed" else record.session.state.value,
+                outcome if record.session.state is not SessionState.CLOSED else record.outcome.value,
                 changed,
-                record.session.reason or (decisive.sentence if decisive else ""),
+                finding,
                 link,
             )
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from k3lib.record.paths import SessionPaths
 from k3lib.record.schema import Record
 from k3lib.report.session import table_trials
+from k3lib.spec.vocabulary import Provenance
 from k3lib.workbook.show import BANNERS
 
 
@@ -24,7 +25,7 @@ def render_record_text(record: Record, paths: SessionPaths, manifest: list[str])
         f"{info.name}  {record.outcome.value}  ({ended})",
         f"campaign {info.campaign} · stage {info.stage} · started {info.started_at}",
         "",
-        str(table_trials(record.trials)),
+        str(table_trials(record.trials, timed=info.provenance is not Provenance.REHEARSAL)),
         "",
         *_verdict_lines(record),
         "",

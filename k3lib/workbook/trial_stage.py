@@ -19,6 +19,11 @@ from k3lib.workbook.trial import TrialRun
 class TrialStage(Stage):
     """A session whose trials are fresh starts of the engine."""
 
+    @property
+    def _timed(self) -> bool:
+        """False where the clock is a model's."""
+        return self._prepared.provenance is not Provenance.REHEARSAL
+
     def run_trials(self) -> Table:
         """
         Run every trial of the session, each a fresh start; can be interrupted, and then stops its engine.
@@ -54,7 +59,7 @@ class TrialStage(Stage):
 
     def trials(self) -> Table:
         """A row per fresh start."""
-        return tables.table_trials(self.record.trials)
+        return tables.table_trials(self.record.trials, timed=self._timed)
 
     def phases(self) -> Picture | Table:
         """How long each phase of each start took."""
@@ -70,7 +75,7 @@ class TrialStage(Stage):
 
     def requests(self) -> Table:
         """The frozen request and its warm-up, as the client saw them."""
-        return tables.table_requests(self.record.trials, timed=self._prepared.provenance is not Provenance.REHEARSAL)
+        return tables.table_requests(self.record.trials, timed=self._timed)
 
     def probes(self) -> Table:
         """The four functional probes of a proof of concept."""
