@@ -16,7 +16,7 @@ import psutil
 import pytest
 import yaml
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 K3 = [sys.executable, "-m", "k3lib.cli"]
 
 
@@ -90,4 +90,5 @@ def house(tmp_path: Path) -> House:
     made = House(tmp_path)
     for stage in ("30_minimal_start", "40_single_request"):
         made.edit(f"rehearsal/{stage}.yaml", lambda content: content.update(trials=1))
+        made.edit(f"cpu/{stage}.yaml", lambda content: content.update(trials=1))
     return made
