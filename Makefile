@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: week week-cpu test check lab engine-cpu clean help
+.PHONY: week week-cpu test check accuracy bench lab engine-cpu clean help
 
 help:
 	@sed -n 's/^## //p' Makefile
@@ -27,6 +27,14 @@ check: $(STAMP)
 	@$(BIN)/mypy
 	@PYTHONPATH=. $(BIN)/lint-imports
 	@$(BIN)/python -m pytest -q -x $(addprefix tests/unit/,judge knowledge logs record report spec stats test_redact.py)
+
+## make accuracy  how many labelled logs triage answers rightly, every miss named
+accuracy: $(STAMP)
+	@$(BIN)/python tests/bench/accuracy.py
+
+## make bench     how fast triage reads 1 GiB, against grep in the same run
+bench: $(STAMP)
+	@$(BIN)/python tests/bench/triage.py
 
 ## make lab       JupyterLab on a copy of the notebooks
 lab: $(STAMP)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -24,6 +24,7 @@ app = typer.Typer(
 )
 _TYPER_INTERRUPTED = 130  # what typer makes of Ctrl-C
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+Lang = Annotated[str, typer.Option("--lang", help="Language of the texts, `en` or `fr`.")]
 
 
 @app.command()
@@ -141,17 +142,125 @@ def try_endpoint(
 
 
 @app.command()
-def scenarios(json: Json = False) -> None:
-    """What the rehearsal engine can play."""
+def triage(
+    files: Annotated[list[str], typer.Argument(help="A log, plain or compressed, a folder of one incident, or -.")],
+    json: Json = False,
+    lang: Annotated[Literal["en", "fr"], typer.Option(help="Language of the texts.")] = "en",
+) -> None:
+    """What failed, in which phase, at which line, and what to do next; needs no campaign and no engine."""
+    from k3lib.workbook.triage import triage as read
+
+    answers = [read(file, lang) for file in files]
+    if json:
+        _print_json([answer.as_dict() for answer in answers])
+    else:
+        print("\n\n".join(str(answer) for answer in answers))
+    certain = all(answer.failure.route.value != "inconclusive" for answer in answers)
+    raise typer.Exit(0 if certain else 125)
+
+
+@app.command()
+def doctor(
+    json: Json = False,
+    script: Annotated[bool, typer.Option("--script", help="Print the stand-alone collector, and do nothing.")] = False,
+    files: Annotated[
+        list[Path] | None, typer.Option("--from", help="Read the collector's JSON of a host; once for each host.")
+    ] = None,
+    inside: Annotated[
+        str | None, typer.Option("--in", help='A command that leads to a place, "docker exec -i NAME" or "ssh NODE".')
+    ] = None,
+    python: Annotated[list[str] | None, typer.Option(help="An interpreter whose versions to ask.")] = None,
+    pid: Annotated[list[int] | None, typer.Option(help="A running engine's process.")] = None,
+    lang: Annotated[str, typer.Option(help="Language of the texts, en or fr.")] = "en",
+) -> None:
+    """What this machine has, what can be done with it, and what is wrong with it."""
+    from k3lib.probe.collection import Wanted, read_collector
+    from k3lib.record.parameters import find_places
+    from k3lib.workbook.doctor import Look, diagnose
+
+    if script:
+        sys.stdout.write(read_collector())
+        return
+    language: Any = "fr" if lang == "fr" else "en"
+    wanted = Wanted(pythons=python or [], pids=pid or [])
+    diagnosis = diagnose(Look(files or (), inside, wanted, find_places().root))
+    if json:
+        _print_json(diagnosis.as_dict(language))
+    else:
+        print(diagnosis.render_text(language))
+    raise typer.Exit(diagnosis.exit_code)
+
+
+@app.command()
+def diff(
+    before: Annotated[str, typer.Argument(help="A fingerprint.json, the collector's JSON, a session, or `last`.")],
+    after: Annotated[str, typer.Argument(help="The other one.")],
+    json: Json = False,
+    lang: Lang = "en",
+) -> None:
+    """Every difference between two places or moments, in words, and what it voids; 3 on drift."""
+    from k3lib.record.parameters import find_places
+    from k3lib.workbook.differences import compare_named
+
+    found = compare_named(find_places(), before, after, _language(lang))
+    if json:
+        _print_json(found.as_dict())
+    else:
+        print(found)
+    raise typer.Exit(found.exit_code)
+
+
+@app.command()
+def note(
+    what: Annotated[str, typer.Argument(help="What was changed, or is about to be, in one line.")],
+    undo: Annotated[str | None, typer.Option(help="How to go back.")] = None,
+    irreversible: Annotated[bool, typer.Option("--irreversible", help="It cannot be undone.")] = False,
+    campaign: Annotated[str | None, typer.Option(help="The campaign; that of the last session if left out.")] = None,
+    who: Annotated[str | None, typer.Option(help="Who; a placeholder for this account if left out.")] = None,
+    json: Json = False,
+    lang: Lang = "en",
+) -> None:
+    """Write a change into the campaign's journal: when, who, what, and the way back."""
+    from k3lib.record.parameters import find_places
+    from k3lib.workbook.back import note_change_in
+
+    noted = note_change_in(find_places(), campaign, what, undo=undo, irreversible=irreversible, who=who)
+    if json:
+        _print_json(noted.as_dict())
+    else:
+        print(noted.render_text(_language(lang)))
+
+
+@app.command()
+def back(
+    campaign: Annotated[str, typer.Argument(help="A campaign's name or folder.")], json: Json = False, lang: Lang = "en"
+) -> None:
+    """The way back to the last stable level, printed and verified; changes nothing."""
+    from k3lib.record.parameters import find_places
+    from k3lib.workbook.back import find_way_back
+
+    way = find_way_back(find_places(), campaign, _language(lang))
+    if json:
+        _print_json(way.as_dict())
+    else:
+        print(way)
+    raise typer.Exit(way.exit_code)
+
+
+@app.command()
+def scenarios(json: Json = False, lang: Annotated[str, typer.Option("--lang", help="`en` or `fr`.")] = "en") -> None:
+    """What the rehearsal engine can play, and where each scenario fails."""
+    from dataclasses import asdict
+
     from k3lib.knowledge.scenarios import list_scenarios
 
     every = list_scenarios()
     if json:
-        _print_json([{"name": s.name, "summary": s.summary} for s in every])
+        _print_json([{"name": s.name, "summary": s.summary, "label": asdict(s.label)} for s in every])
         return
     width = max(len(s.name) for s in every)
     for scenario in every:
-        print(f"{scenario.name:<{width}}  {scenario.summary}")
+        print(f"{scenario.name:<{width}}  {scenario.label.phase or '-':<9}  {scenario.summary_in(lang)}")
 
 
 @app.callback(invoke_without_command=True)
@@ -255,6 +364,12 @@ def _print_week(rows: list[dict[str, Any]], folder: Path) -> None:
     print(f"\nLook at {folder / 'index.html'}")
     if all(row["outcome"] == "passed before" for row in rows):
         print(f"Nothing was left to do. To start over, move {folder} away.")
+
+
+def _language(word: str) -> Literal["en", "fr"]:
+    if word not in ("en", "fr"):
+        raise typer.BadParameter(f"{word} is not one of en, fr", param_hint="--lang")
+    return "fr" if word == "fr" else "en"
 
 
 def _print_json(value: object) -> None:

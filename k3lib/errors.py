@@ -63,6 +63,12 @@ class SpecError(K3Error):
     exit_code = 2
 
 
+class InputError(K3Error):
+    """A file or folder that we were pointed at cannot be read."""
+
+    exit_code = 2
+
+
 class LaunchError(K3Error):
     """No engine could be started, for a reason that is ours or the machine's; nothing is running."""
 

@@ -82,11 +82,11 @@ class Redactor:
         return whole.replace(secret, self.placeholder(kind, secret)) + "\n" * secret.count("\n")
 
     def value(self, value: object) -> object:
-        """The same JSON-like value with every string redacted; keys that name a secret hide their value."""
+        """The same JSON-like value with every text redacted, keys too; a key that names a secret hides its value."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):
-            return {k: self._named(str(k), v) for k, v in value.items()}
+            return {self.text(str(k)): self._named(str(k), v) for k, v in value.items()}
         if isinstance(value, list | tuple):
             return [self.value(v) for v in value]
         return value

@@ -1,1 +1,1 @@
-
+"""Bindings to what reads GPUs while a trial runs: NVML and AMD SMI."""

@@ -25,6 +25,7 @@ class SessionSummary(Fact):
         reason: Why it did not close in order, or None.
         identity: Flat identity of its engine.
         settings: Flat settings of its last arm.
+        starts: Whether it starts engines; one that only looks is no base to compare with.
     """
 
     name: str
@@ -35,6 +36,7 @@ class SessionSummary(Fact):
     reason: str | None = None
     identity: dict[str, Any] = Field(default_factory=dict)
     settings: dict[str, Any] = Field(default_factory=dict)
+    starts: bool = True
 
     @property
     def stable(self) -> bool:
@@ -104,6 +106,6 @@ def judge_gate(stage: str, calendar: list[str], earlier: list[SessionSummary], a
 
 
 def find_last_stable(earlier: list[SessionSummary]) -> SessionSummary | None:
-    """The session that the next one is compared with: the latest stable and comparable one, or None."""
-    stable = [s for s in earlier if s.stable and s.comparable]
+    """The session that the next one is compared with: the latest stable and comparable one that ran, or None."""
+    stable = [s for s in earlier if s.stable and s.comparable and s.starts]
     return stable[-1] if stable else None

@@ -26,10 +26,13 @@ def judge_stage(verdicts: list[Verdict]) -> Outcome:
     """
     The outcome of the stage.
 
-    Without one counted trial nothing is known, whatever the other rules say.
+    Without one counted trial nothing is known, whatever the other rules say. Where nothing failed and too little is
+    known of the path to call it supported, the stage is not known to pass.
     """
     deciding = [v for v in verdicts if v.rule == "start.trials"]
     if deciding and deciding[0].outcome is Outcome.SKIP:
         broken = [v for v in verdicts if v.outcome is Outcome.ERROR]
         return Outcome.ERROR if broken else Outcome.SKIP
-    return combine_outcomes([v.outcome for v in verdicts])
+    outcome = combine_outcomes([v.outcome for v in verdicts])
+    unknown = any(v.rule == "compatibility.path" and v.outcome is Outcome.SKIP for v in verdicts)
+    return Outcome.SKIP if unknown and outcome in (Outcome.WARN, Outcome.PASS) else outcome

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from k3lib.judge.compatibility_facts import CompatibilityFacts
+from k3lib.judge.drift import PlaceFacts
+from k3lib.judge.scene_facts import SceneFacts
 from k3lib.judge.trial import TrialRecord
 from k3lib.judge.verdict import Evidence, Verdict
+from k3lib.knowledge.signatures import load_failures
 from k3lib.spec.session import SessionPlan
 from k3lib.spec.vocabulary import Outcome
 from k3lib.stats.stability import classify_stability
@@ -20,11 +24,17 @@ class SessionFacts:
         plan: What was intended.
         trials: What happened, first reading included.
         debug_variables: Names of debug variables that were set.
+        place: How the place stands against the last stable session and against its own beginning.
+        scene: What stage 10 froze; None for every other stage.
+        compatibility: What stage 20 judges; None for every other stage.
     """
 
     plan: SessionPlan
     trials: list[TrialRecord]
     debug_variables: list[str]
+    place: PlaceFacts = field(default_factory=PlaceFacts)
+    scene: SceneFacts | None = None
+    compatibility: CompatibilityFacts | None = None
 
     @property
     def counted(self) -> list[TrialRecord]:
@@ -67,6 +77,35 @@ def judge_trials(facts: SessionFacts) -> Verdict:
         case=case,
         facts=values,
         evidence=[_last_milestone(t) for t in failed] or [_last_milestone(t) for t in counted[:1]],
+    )
+
+
+def judge_first_error(facts: SessionFacts) -> Verdict:
+    """Which line of the first failed trial's log is the first error, and what does it ask for (R-06, R-07)?"""
+    failed = [t for t in facts.trials if t.failed_phase is not None]
+    if not failed:
+        return Verdict(rule="start.first_error", sources=["R-07"], outcome=Outcome.NOT_APPLICABLE, case="none")
+    told = [(t, t.diagnosis, t.diagnosis.first_error) for t in failed if t.diagnosis and t.diagnosis.first_error]
+    if not told:
+        numbers = {"trials": [t.number for t in failed]}
+        return Verdict(rule="start.first_error", sources=["R-07"], outcome=Outcome.SKIP, case="untold", facts=numbers)
+    trial, failure, first = told[0]
+    advice = load_failures().advice.get(failure.advice or "")
+    return Verdict(
+        rule="start.first_error",
+        sources=["R-06", "R-07"],
+        outcome=Outcome.WARN,
+        case="found",
+        facts={
+            "trial": trial.number,
+            "file": first.file,
+            "line": first.line,
+            "text": first.text[:200],
+            "signature": failure.rule,
+            "route": failure.route.value,
+            "next": advice.next.model_dump() if advice else {"en": "", "fr": ""},
+        },
+        evidence=[Evidence(file=first.file, line=first.line, text=first.text[:200])],
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from k3lib.judge.answer import Failure
 from k3lib.judge.effective import EffectiveField
 from k3lib.logs.journal import JournalStep
 from k3lib.logs.timeline import Timeline
@@ -26,6 +27,7 @@ class TrialRecord(Fact):
         effective: Intent against what runs, a row per field.
         requests: A row per request.
         probes: A row per functional probe.
+        diagnosis: What triage says of the engine's log, its milestones apart; None if there is no log.
         void: Why the trial does not count, or None.
         failed_phase: The phase in which it failed, or None for a success.
         failure: One line on how it failed, or None.
@@ -40,6 +42,7 @@ class TrialRecord(Fact):
     effective: list[EffectiveField] = Field(default_factory=list)
     requests: list[RequestResult] = Field(default_factory=list)
     probes: list[ProbeResult] = Field(default_factory=list)
+    diagnosis: Failure | None = None
     void: str | None = None
     failed_phase: Phase | None = None
     failure: str | None = None
@@ -92,7 +95,7 @@ def _read_void(trial: TrialRecord, debug_variables: list[str]) -> str | None:
 def _read_failure(trial: TrialRecord) -> tuple[Phase | None, str | None]:
     launch = trial.launch
     if not launch.ready:
-        phase = trial.timeline.phase if trial.timeline else Phase.CONTAINER
+        phase = _read_phase(trial)
         last = trial.timeline.last.value if trial.timeline and trial.timeline.last else "none"
         return phase, f"{_how_it_ended(launch)}; last milestone: {last}"
     died = f"; {_how_it_ended(launch)}" if launch.ending is Ending.DIED else ""
@@ -103,6 +106,13 @@ def _read_failure(trial: TrialRecord) -> tuple[Phase | None, str | None]:
     if died:
         return Phase.SERVING, _how_it_ended(launch)
     return None, None
+
+
+def _read_phase(trial: TrialRecord) -> Phase:
+    """Where a start failed: by the first error if the log holds one, else by the last milestone."""
+    if trial.diagnosis and trial.diagnosis.first_error and trial.diagnosis.phase:
+        return trial.diagnosis.phase
+    return trial.timeline.phase if trial.timeline else Phase.CONTAINER
 
 
 def _how_it_ended(launch: LaunchResult) -> str:

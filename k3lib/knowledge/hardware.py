@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 from k3lib.errors import KnowledgeError
 from k3lib.knowledge.data import malformed, read_knowledge
 
 _FILE = "hardware.yaml"
+_KindT = TypeVar("_KindT")
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,8 @@ class Gpu:
         memory_gib: What the driver reports, GiB.
         vendor: `nvidia` or `amd`.
         fp8_kv: Whether the official recipe for it sets an fp8 KV cache.
+        product, architecture, capability: What the vendor's tool says of it.
+        power_w: Its power limit, watts.
         source: Where the memory figure is from.
     """
 
@@ -29,6 +32,10 @@ class Gpu:
     memory_gib: float
     vendor: str
     fp8_kv: bool
+    product: str
+    architecture: str
+    capability: str
+    power_w: int
     source: str
 
 
@@ -52,6 +59,45 @@ class Machine:
     nodes: int
     context_gib: float
     storage_bytes_per_s: float
+
+
+@dataclass(frozen=True)
+class Driver:
+    """
+    A driver as a pretend machine has it.
+
+    Args:
+        name: `loaded`, `too-old` or `half-upgraded`.
+        module: Version of the loaded kernel module.
+        nvml, libcuda: Versions of the libraries on disk.
+        cuda: Highest CUDA version of the module.
+        source: Why these.
+    """
+
+    name: str
+    module: str
+    nvml: str
+    libcuda: str
+    cuda: str
+    source: str
+
+
+@dataclass(frozen=True)
+class ImageBuild:
+    """
+    A build that an image's tag points at, or has.
+
+    Args:
+        name: As a scenario names it.
+        tag: Repository and tag.
+        digest: Of the build.
+        created: When it was built, ISO 8601.
+    """
+
+    name: str
+    tag: str
+    digest: str
+    created: str
 
 
 @cache
@@ -101,10 +147,40 @@ def find_machine(name: str) -> Machine:
     return machines[name]
 
 
-_NUMBERS = ("memory_gib", "gpus", "nodes", "context_gib", "storage_bytes_per_s")
+def find_driver(name: str) -> Driver:
+    """
+    One driver.
+
+    Raises:
+        KnowledgeError: No such driver in the file.
+
+    >>> find_driver("half-upgraded").libcuda
+    '580.126.09'
+    """
+    return _find(Driver, "drivers", name)
 
 
-def _build(kind: type[Any], name: str, entry: dict[str, Any]) -> Any:
+def find_image(name: str) -> ImageBuild:
+    """
+    One build of the image.
+
+    Raises:
+        KnowledgeError: No such build in the file.
+    """
+    return _find(ImageBuild, "images", name)
+
+
+def _find(kind: type[_KindT], section: str, name: str) -> _KindT:
+    entries = read_knowledge(_FILE).get(section) or {}
+    if name not in entries:
+        raise malformed(_FILE, f"{section}: {name}", f"only {', '.join(entries)}")
+    return _build(kind, name, {"name": name, **entries[name]})
+
+
+_NUMBERS = ("memory_gib", "power_w", "gpus", "nodes", "context_gib", "storage_bytes_per_s")
+
+
+def _build(kind: type[_KindT], name: str, entry: dict[str, Any]) -> _KindT:
     for key in _NUMBERS:
         # YAML 1.1 reads 1.3e9 as a word and only 1.3e+9 as a number: exactly the slip this finds.
         if key in entry and (isinstance(entry[key], str) or not entry[key] > 0):
@@ -112,4 +188,4 @@ def _build(kind: type[Any], name: str, entry: dict[str, Any]) -> Any:
     try:
         return kind(**entry)
     except TypeError as error:
-        raise malformed(_FILE, f"{name}: {', '.join(kind.__dataclass_fields__)}", str(error)) from error
+        raise malformed(_FILE, f"{name}: the fields of {kind.__name__}", str(error)) from error

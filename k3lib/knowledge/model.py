@@ -84,6 +84,7 @@ class ModelFacts:
     graph_bytes: int
     first_forward_bytes: int
     decode_step_s: float
+    launch_blocking_factor: float
     decode_step_s_per_sequence: float
     prefill_tokens_per_s: float
     startup_s: Mapping[str, float]

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import NamedTuple
 
+from k3lib.knowledge.literals import Literals
 from k3lib.knowledge.milestones import LaunchLines, LinePattern, load_engine_lines
 from k3lib.logs.lines import LogLine
 from k3lib.logs.prefixes import Level
@@ -39,10 +40,13 @@ class Event(NamedTuple):
 
 
 @cache
-def _needles() -> list[tuple[str, Milestone | None, Phase | None, LinePattern]]:
+def _table() -> tuple[list[tuple[Milestone | None, Phase | None, LinePattern]], Literals]:
     lines = load_engine_lines()
-    proofs = [(p.needle, known.name, known.opens, p) for known in lines.milestones for p in known.patterns]
-    return [*proofs, *((p.needle, None, None, p) for p in lines.facts)]
+    rows = [
+        *((known.name, known.opens, pattern) for known in lines.milestones for pattern in known.patterns),
+        *((None, None, pattern) for pattern in lines.facts),
+    ]
+    return rows, Literals([pattern.needle for _, _, pattern in rows])
 
 
 def match_line(text: str) -> list[Hit]:
@@ -60,9 +64,11 @@ def match_line(text: str) -> list[Hit]:
     """
     text = text[:_LONGEST]
     hits: list[Hit] = []
+    rows, literals = _table()
     # Almost every line ends here, at a few microseconds: no needle, no regular expression.
-    for needle, milestone, opens, pattern in _needles():
-        if needle not in text or (milestone and any(hit.milestone is milestone for hit in hits)):
+    for row in literals.find(text):
+        milestone, opens, pattern = rows[row]
+        if milestone and any(hit.milestone is milestone for hit in hits):
             continue
         if found := pattern.search(text):
             hits.append(Hit(milestone, opens, pattern, found))
@@ -132,8 +138,10 @@ class _LaunchState:
 
     def _front_end_again(self, line: LogLine) -> bool:
         if line.process not in self._front_ends:
-            # Several API servers may share one launch, but all start before any engine does.
-            return self._furthest > Milestone.ARGUMENTS_PARSED.order
+            # Several API servers may share one launch, but all start before any engine does. One after a
+            # failure begins anew, also where the beginning of the log is missing.
+            orphan = self._failed and not self._front_ends
+            return orphan or self._furthest > Milestone.ARGUMENTS_PARSED.order
         other = self._front_ends[line.process] != line.pid
         return other or self._failed or self._furthest > Milestone.API_SERVER_STARTED.order
 

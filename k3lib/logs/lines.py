@@ -131,7 +131,7 @@ def _record(number: int, head: Head, message: str, clipped: bool) -> LogLine:
 
 def _physical_lines(chunks: Iterable[bytes | str]) -> Iterator[tuple[int, bytes, bool]]:
     number = 1
-    rest = _Rest()
+    rest = HeldLine()
     for chunk in chunks:
         data = chunk.encode("utf-8", "replace") if isinstance(chunk, str) else chunk
         start = 0
@@ -145,7 +145,7 @@ def _physical_lines(chunks: Iterable[bytes | str]) -> Iterator[tuple[int, bytes,
         yield number, *rest.take()
 
 
-class _Rest:
+class HeldLine:
     """An unfinished line: its head and its tail, never more."""
 
     def __init__(self) -> None:
@@ -172,6 +172,11 @@ class _Rest:
         line = self._head + joint + self._tail
         self.held, self._head, self._tail = 0, b"", b""
         return line, missing > 0
+
+
+def is_overlong(size_bytes: int) -> bool:
+    """Whether a line of this size loses its middle."""
+    return size_bytes > 2 * _KEPT_BYTES
 
 
 def _read_text(text: str, nesting: int) -> list[tuple[Head, str]]:
@@ -234,6 +239,9 @@ _TIME_KEYS = ("time", "ts", "timestamp", "@timestamp", "asctime")
 _LEVEL_KEYS = ("levelname", "level", "severity")
 _PROCESS_KEYS = ("processName", "process_name", "vllm_process_name")
 _PID_KEYS = ("process", "pid", "_PID")
+# Structured loggers put what failed beside the message, and a traceback into a field of its own.
+_DETAIL_KEYS = ("error", "err", "reason", "status", "status_code", "response_flags")
+_TRACE_KEYS = ("exc_info", "exception", "stacktrace", "stack_trace", "traceback")
 
 
 def _unwrap_json(text: str) -> tuple[Head, str | None]:
@@ -255,7 +263,13 @@ def _unwrap_json(text: str) -> tuple[Head, str | None]:
     if isinstance(process, str):
         head.process, head.rank = process, parse_rank(process)
     head.pid = int(found.group()) if (found := re.fullmatch(r"[0-9]{1,10}", str(pid))) else None
-    return head, message
+    return head, message + _details(fields)
+
+
+def _details(fields: dict[str, object]) -> str:
+    beside = [f"{key}={fields[key]}" for key in _DETAIL_KEYS if isinstance(fields.get(key), str | int)]
+    traces = [str(fields[key]) for key in _TRACE_KEYS if isinstance(fields.get(key), str)]
+    return "".join(f" {text}" for text in beside) + "".join(f"\n{text}" for text in traces)
 
 
 def _first(fields: object, keys: tuple[str, ...]) -> object:

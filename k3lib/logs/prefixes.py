@@ -77,16 +77,23 @@ _PID = r"pid=(?P<pid>\d{1,10})(?:, ip=(?P<host>[^)\s]{1,80}))?\) ?"
 _CLOCK = r"\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d{1,9})?)?"
 _ISO = r"\d{4}-\d{1,2}-\d{1,2}[T ]\d{1,2}:\d{2}:\d{2}(?:[.,]\d{1,9})?(?:Z|[+-]\d{2}:?\d{2})?"
 _SOURCE = r"(?P<source>[\w./<>-]{1,120}:\d{1,6})"
+_LOG_LINE = (
+    rf"\((?:\S+ )?pid=|\[rank\d|{_LEVEL.replace('?P<level>', '?:')} (?:\d{{4}}-)?\d{{1,2}}-\d{{1,2}} \d|"
+    r"\d{4}-\d\d-\d\d[T ]\d\d:|(?:INFO: {5}|ERROR: {4}|WARNING: {2})\S"
+)
 _RANKS = re.compile(r"_?(DP|PP|PCP|DCP|CP|TP|ETP|EP)(\d{1,5})")
 _BARE_RANK = re.compile(r"(?:Worker|EngineCore|ApiServer|APIServer)[-_](\d{1,5})$")
 _RANK_ORDER = ("DP", "PP", "PCP", "DCP", "CP", "TP", "ETP", "EP")
-_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])|\[\d{1,3}(?:;\d{1,3}){0,4}m")
+_ANSI = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])"
+    r"|(?:\\(?:u001[bB]|x1[bB]|033)|\^\[)?\[\d{1,3}(?:;\d{1,3}){0,4}m"
+)
 _MOST_LAYERS = 16
 
 
 def strip_colour(text: str) -> str:
     """
-    The text without terminal sequences, also those whose escape character a paste has eaten.
+    The text without terminal sequences, also where the escape character was eaten by a paste or spelt out.
 
     >>> strip_colour("\\x1b[0;36m(APIServer pid=1)\\x1b[0;0m [32mINFO[0m")
     '(APIServer pid=1) INFO'
@@ -157,6 +164,10 @@ def _take_service(head: Head, found: re.Match[str]) -> None:
     head.service = found.group("service").rstrip()
 
 
+def _take_nothing(head: Head, found: re.Match[str]) -> None:
+    """For a prefix that tells nothing."""
+
+
 def _peelers(*pairs: tuple[str, _Take]) -> list[tuple[re.Pattern[str], _Take]]:
     return [(re.compile(pattern), take) for pattern, take in pairs]
 
@@ -173,6 +184,8 @@ _AFTER_STAMP = (
 )
 _BRACKETED = _peelers(
     (r"\[(?P<rank>rank\d{1,5})\]: ?", _take_fields),  # torch
+    (r"\[(?P<service>default\d{1,5})\]: ?", _take_fields),  # torchrun --tee
+    (r"\[(?P<service>\d{1,5},\d{1,5})\]<std(?:out|err)>: ?", _take_fields),  # mpirun --tag-output
     (rf"\[(?P<level>[DIWEF])(?P<stamp>\d{{3,4}} {_CLOCK})(?: +\d+)? +(?P<source>[^\s\]]{{1,120}})\] ?", _take_engine),
     (rf"\[(?P<stamp>{_ISO})(?: (?P<rank>[TDPE]P\d{{1,5}}(?: [TDPE]P\d{{1,5}}){{0,3}}))?\]:? ?", _take_wrapper),
     (r"\[(?P<stamp>[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d{2}:\d{2}:\d{2} \d{4})\] ?", _take_wrapper),  # dmesg -T
@@ -188,9 +201,16 @@ _PROCESS = _peelers(
 _DIGITS = _peelers(
     (rf"(?P<stamp>{_ISO})(?: std(?:out|err) [FP])?(?:[ \t]|$)", _take_wrapper),  # docker, containerd
     (r"(?P<host>\d{1,3}(?:\.\d{1,3}){3}): (?:kern|user|daemon): +\w+: ", _take_fields),  # Talos
-    (rf"(?P<service>\d{{1,5}}): (?=\(|\[|{_LEVEL.replace('?P<level>', '?:')} )", _take_fields),  # srun --label
+    # srun --label; what follows must look like a line of a log, a count before a colon is common in prose.
+    (
+        rf"(?P<service>\d{{1,5}}): (?={_LOG_LINE}|[A-Za-z_][\w.]*(?:Error|Exception)\b|Traceback | {{2,}}|$)",
+        _take_fields,
+    ),
+    (r"\d{19}[\t ]", _take_nothing),  # a Loki export
 )
 _WORDS = _peelers(
+    # The left end of a paste, or a write between two others, can cut the bracket off.
+    (rf"(?P<name>\w{{3,60}}) {_PID}", _take_process),
     (
         rf"{_LEVEL} (?P<stamp>(?:\d{{4}}-)?\d{{1,2}}-\d{{1,2}} {_CLOCK})(?: \[?{_SOURCE}\])?(?: |$)",
         _take_engine,
@@ -205,10 +225,15 @@ _WORDS = _peelers(
     ),
     (r"(?P<host>[\w.-]{1,80}):(?P<pid>\d{1,10}):\d{1,10} \[\d{1,3}\] (?=.{0,200}NCCL )", _take_fields),
     (r"(?P<service>[\w.-]{1,80}(?: {2,60}|(?<=\d) ))\| ", _take_service),
+    (r"[^\t]{1,80}\t[^\t]{1,80}\t(?=\d{4}-\d\d-\d\dT)", _take_nothing),  # GitHub Actions: job, step
+    (
+        rf"(?P<service>[a-z0-9.]+-[a-z0-9.-]{{1,80}} [a-z0-9-]{{1,60}}) (?={_LOG_LINE})",
+        _take_fields,
+    ),  # stern: pod, container
 )
+# A quotation, a code block of a forum: only where a line of a log follows, else it is the message's own.
+_MARGIN = _peelers((rf"(?:> | {{1,16}}|\t)(?={_LOG_LINE})", _take_nothing))
 _AFTER = _peelers(*_AFTER_STAMP)
-# The left end of a paste can cut the bracket off.
-_CUT_PROCESS = re.compile(rf"(?P<name>\w{{3,60}}) {_PID}")
 
 
 def peel_prefixes(text: str) -> tuple[Head, str]:
@@ -226,12 +251,7 @@ def peel_prefixes(text: str) -> tuple[Head, str]:
     ('vllm-1', 'Worker_PP0_TP1', 'PP0_TP1', <Level.INFO: 'info'>, 'Loading model…')
     """
     head = Head()
-    cut = _CUT_PROCESS.match(text)
-    at = 0
-    if cut:
-        _take_process(head, cut)
-        at = cut.end()
-    stamped = False
+    at, stamped = 0, False
     for _ in range(_MOST_LAYERS):
         end, stamped = _peel_one(head, text, at, stamped)
         if end == at:
@@ -251,7 +271,7 @@ def _peel_one(head: Head, text: str, at: int, stamped: bool) -> tuple[int, bool]
     elif first.isalpha() or first == "_":
         peelers = _WORDS
     else:
-        peelers = []
+        peelers = _MARGIN
     for pattern, take in peelers if not stamped else (*peelers, *_AFTER):
         found = pattern.match(text, at)
         if found and found.end() > at:

@@ -155,6 +155,11 @@ class TimelineReader:
         self._last_time: Stamp | None = None
         self._last_outer: Stamp | None = None
 
+    @property
+    def phase(self) -> Phase:
+        """The phase in which a failure would stand now."""
+        return self._phase
+
     def read(self, event: Event) -> None:
         """Takes the next record of this launch."""
         line = event.line

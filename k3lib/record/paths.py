@@ -80,6 +80,31 @@ class SessionPaths:
         return self.folder / "fingerprint.json"
 
     @property
+    def fingerprint_end(self) -> Path:
+        """Where it ran, looked at again when it was closed."""
+        return self.folder / "fingerprint-end.json"
+
+    @property
+    def baseline(self) -> Path:
+        """The fingerprint of the last stable session when this one began, and what was set for debugging before."""
+        return self.folder / "baseline.json"
+
+    @property
+    def raw(self) -> Path:
+        """Evidence of the session itself as it came, unredacted; 0700, never rendered, never bundled."""
+        return self.folder / "raw"
+
+    @property
+    def scene(self) -> Path:
+        """The same evidence, redacted: snapshots, command, log, changes."""
+        return self.folder / "scene"
+
+    @property
+    def compatibility(self) -> Path:
+        """What stage 20 judges: what is intended and what was seen of the machines."""
+        return self.folder / "compatibility.json"
+
+    @property
     def events(self) -> Path:
         """What happened when, a line each; the live view follows it."""
         return self.folder / "events.jsonl"

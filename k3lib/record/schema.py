@@ -13,6 +13,7 @@ from pydantic import Field
 
 from k3lib.judge.checklist import ChecklistItem
 from k3lib.judge.gates import Gate
+from k3lib.judge.scene_items import SceneItem
 from k3lib.judge.trial import TrialRecord
 from k3lib.judge.verdict import Verdict
 from k3lib.spec.model import Fact
@@ -63,6 +64,7 @@ class Record(Fact):
         trials: In order.
         measurements: Numbers with unit, n and interval.
         checklist: The seven steps of a proof of concept (R-27), computed.
+        scene: The eight items of a scene (R-10), for stage 10.
         verdicts: What the rules found.
         outcome: Of the stage.
         comparable: False if something changed during the run; reasons says what.
@@ -77,6 +79,7 @@ class Record(Fact):
     trials: list[TrialRecord] = Field(default_factory=list)
     measurements: list[Measurement] = Field(default_factory=list)
     checklist: list[ChecklistItem] = Field(default_factory=list)
+    scene: list[SceneItem] = Field(default_factory=list)
     verdicts: list[Verdict] = Field(default_factory=list)
     outcome: Outcome = Outcome.SKIP
     comparable: bool = True

@@ -144,6 +144,7 @@ def summarize_sessions(campaign: Path) -> list[SessionSummary]:
                 reason=info.reason,
                 identity=plan.campaign.identity(),
                 settings=arm.settings.flat(),
+                starts=bool(plan.trials()),
             )
         )
     return found

@@ -1,6 +1,6 @@
 """
-The routes of vLLM 0.33.0 that the workbook and its users talk to: same paths, bodies, status codes and texts of
-refusal.
+The routes of vLLM that the workbook and its users talk to: same paths, bodies, status codes and texts of refusal, in
+the manner of the front end that is played.
 """
 
 from __future__ import annotations
@@ -14,23 +14,46 @@ from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Any
 
-from k3lib.rehearsal.arguments import VERSION
-from k3lib.rehearsal.chat import ChatCall, read_chat, stream_chat, write_chat
-from k3lib.rehearsal.checks import Refusal
-from k3lib.rehearsal.config import EngineConfig
-from k3lib.rehearsal.engine import Engine
+from k3lib.rehearsal.chat import ChatCall, read_chat, write_chat
+from k3lib.rehearsal.checks import Refusal, check_model, invalid
+from k3lib.rehearsal.config import EngineConfig, Stage
 from k3lib.rehearsal.failures import DEAD, RuntimeFailure
+from k3lib.rehearsal.fleet import Fleet
+from k3lib.rehearsal.http_metrics import HttpDone
 from k3lib.rehearsal.journal import Journal
-from k3lib.rehearsal.metrics import Metrics
+from k3lib.rehearsal.metrics import Families
+from k3lib.rehearsal.pacing import Pacing
+from k3lib.rehearsal.stream import stream_chat
 from k3lib.rehearsal.tokenizer import Vocabulary, render_messages, split_tokens
 from k3lib.rehearsal.wire import Exchange
+from k3lib.rehearsal.wording import Wording
 
+RUST_DEAD = "engine core reported fatal failure"
 Route = Callable[[Exchange], Awaitable[None]]
 
 
 def error_body(message: str, kind: str, code: int, param: str | None = None) -> dict[str, Any]:
-    """The body of a refusal."""
+    """The body of a refusal, as the Python front end words it."""
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+
+def rust_error_body(message: str, code: int, param: str | None = None) -> dict[str, Any]:
+    """
+    The same refusal from the Rust front end, which follows OpenAI's own types.
+
+    Source: vLLM rust/src/server/src/error.rs.
+
+    >>> rust_error_body("The model `m` does not exist. Valid aliases: k3.", 404, "model")["error"]["code"]
+    'model_not_found'
+    """
+    kind = "server_error" if code >= 500 else "invalid_request_error"
+    if code == 404:
+        error = {"message": message.partition(" Valid aliases: ")[0], "param": param, "code": "model_not_found"}
+    elif "'json_invalid'" in message:
+        error = {"message": message, "param": None, "code": "json_parse_error"}
+    else:
+        error = {"message": message, "param": param, "code": kind}
+    return {"error": {"type": kind, **error}}
 
 
 class Api:
@@ -38,21 +61,23 @@ class Api:
     Answers HTTP requests.
 
     Args:
-        config, engine, metrics, journal: The running engine and where it writes.
-        seed: Decides the answers, with the request.
+        config, fleet, families, journal, say: The running engines and where they write.
+        stage: Its seed decides the answers, with the request.
     """
 
     def __init__(
         self,
         config: EngineConfig,
-        engine: Engine,
-        metrics: Metrics,
+        fleet: Fleet,
+        families: Families,
         journal: Journal,
-        *,
-        seed: int,
+        say: Wording,
+        stage: Stage,
     ) -> None:
-        self._config, self._engine, self._metrics, self._journal = config, engine, metrics, journal
-        self._seed = seed
+        self._config, self._fleet, self._families = config, fleet, families
+        self._journal, self._say = journal, say
+        self._rust = config.profile.front_end == "rust"
+        self._stage = stage
         self._words = Vocabulary()
         self._created = int(time.time())
         self._routes: dict[tuple[str, str], Route] = {
@@ -69,6 +94,11 @@ class Api:
         }
         if config.developer_routes:
             self._routes["POST", "/reset_prefix_cache"] = self._reset_prefix_cache
+        self._pacing = Pacing() if stage.variables.get("K3_REHEARSAL_PACING") == "1" else None
+        if self._pacing:
+            self._routes["GET", "/rehearsal/pacing"] = self._show_pacing
+        for key in [key for key in self._routes if key[1] in config.profile.routes_without]:
+            del self._routes[key]
 
     def route_lines(self) -> list[str]:
         """`/health, Methods: GET`, as the start-up log lists them."""
@@ -79,12 +109,12 @@ class Api:
         status, request = exchange.status or 500, exchange.request
         handler = request.path if any(path == request.path for _, path in self._routes) else "none"
         if handler not in {"/metrics", "/health", "/load", "/ping", "/version"}:
-            self._metrics.count_http(handler, request.method, status)
+            took_s = time.monotonic() - exchange.began
+            sizes = len(request.body), exchange.response_bytes
+            self._families.count_http(HttpDone(handler, request.method, status, *sizes, took_s))
         if self._config.access_log:
-            line = (
-                f'{exchange.peer} - "{request.method} {request.target} HTTP/1.1" {status} {HTTPStatus(status).phrase}'
-            )
-            self._journal.uvicorn(line, access=True)
+            asked, phrase = f"{request.method} {request.target}", HTTPStatus(status).phrase
+            self._say.line("access", peer=exchange.peer, request=asked, status=status, phrase=phrase)
 
     async def handle(self, exchange: Exchange) -> None:
         """Find the route and answer; every failure becomes the body vLLM gives it."""
@@ -95,27 +125,29 @@ class Api:
         if route is None:
             known = any(path == request.path for _, path in self._routes)
             status, text = (405, "Method Not Allowed") if known else (404, "Not Found")
-            return exchange.send_json(status, error_body(text, text.replace(" ", ""), status))
+            return exchange.send(status, b"", "") if self._rust else exchange.send_json(status, {"detail": text})
         try:
             await route(exchange)
         except Refusal as refusal:
             if refusal.status == 404:
                 self._log_refusal(refusal)
-            exchange.send_json(refusal.status, error_body(str(refusal), refusal.kind, refusal.status, refusal.param))
+            self._refuse(exchange, refusal.status, str(refusal), refusal.kind, refusal.param)
         except RuntimeFailure:
-            exchange.send_json(500, error_body(DEAD, "InternalServerError", 500))
+            self._refuse(exchange, 500, RUST_DEAD if self._rust else DEAD, "InternalServerError")
         except Exception as error:
             # A slip of ours in one request must not look like a dead engine: 500, the trace in the log, and on.
             self._journal.bare("".join(traceback.format_exception(error)).rstrip())
             if exchange.status is None:
-                exchange.send_json(500, error_body(str(error), "InternalServerError", 500))
+                self._refuse(exchange, 500, str(error), "InternalServerError")
+
+    def _refuse(self, exchange: Exchange, status: int, text: str, kind: str, param: str | None = None) -> None:
+        body = rust_error_body(text, status, param) if self._rust else error_body(text, kind, status, param)
+        exchange.send_json(status, body)
 
     def _log_refusal(self, refusal: Refusal) -> None:
-        text = (
-            f"Error with model error=ErrorInfo(message='{refusal}', type='{refusal.kind}', param='{refusal.param}', "
-            f"code={refusal.status})"
+        self._say.line(
+            "refused-model", message=str(refusal), kind=refusal.kind, param=refusal.param, status=refusal.status
         )
-        self._journal.api("serving.py:281", text, "ERROR")
 
     def _allowed(self, exchange: Exchange) -> bool:
         keys, request = self._config.api_keys, exchange.request
@@ -126,16 +158,22 @@ class Api:
         return scheme.lower() == "bearer" and any(matches)
 
     async def _health(self, exchange: Exchange) -> None:
-        exchange.send(503 if self._engine.dead else 200, b"", "text/plain; charset=utf-8")
+        exchange.send(503 if self._fleet.dead else 200, b"", "text/plain; charset=utf-8")
 
     async def _load(self, exchange: Exchange) -> None:
-        exchange.send_json(200, {"server_load": len(self._engine.running) + len(self._engine.waiting)})
+        exchange.send_json(200, {"server_load": self._fleet.load})
 
     async def _version(self, exchange: Exchange) -> None:
-        exchange.send_json(200, {"version": VERSION})
+        version = self._config.profile.version
+        own = {"rust_frontend_version": version} if self._rust else {}
+        exchange.send_json(200, {"version": version, **own})
 
     async def _show_metrics(self, exchange: Exchange) -> None:
-        exchange.send(200, self._metrics.render(), "text/plain; version=1.0.0; charset=utf-8")
+        exchange.send(200, *self._families.render())
+
+    async def _show_pacing(self, exchange: Exchange) -> None:
+        if self._pacing:
+            exchange.send_json(200, self._pacing.tell())
 
     async def _models(self, exchange: Exchange) -> None:
         permission = {
@@ -160,7 +198,7 @@ class Api:
                 "owned_by": "vllm",
                 "root": self._config.model,
                 "parent": None,
-                "max_model_len": self._engine.pool.max_model_len,
+                "max_model_len": self._fleet.pool.max_model_len,
                 "permission": [permission],
             }
             for name in self._config.served_names
@@ -169,37 +207,43 @@ class Api:
 
     async def _chat(self, exchange: Exchange) -> None:
         body = read_json(exchange)
-        call: ChatCall = read_chat(body, self._config, self._engine.pool.max_model_len, self._seed)
-        self._engine.submit(call.request)
+        call: ChatCall = read_chat(body, self._config, self._fleet.pool.max_model_len, self._stage)
+        self._fleet.submit(call.request)
         try:
-            await (stream_chat if call.stream else write_chat)(call, exchange)
+            if call.stream:
+                await stream_chat(call, exchange, self._pacing)
+            else:
+                await write_chat(call, exchange)
         finally:
-            self._engine.abort(call.request)
+            self._fleet.abort(call.request)
 
     async def _tokenize(self, exchange: Exchange) -> None:
         body = read_json(exchange)
+        check_model(body, self._config)
         if isinstance(body.get("messages"), list):
             opened = body.get("add_generation_prompt", True)
             pieces = render_messages(body["messages"], body.get("tools") or (), open_answer=opened)
         elif isinstance(body.get("prompt"), str):
             pieces = split_tokens(body["prompt"])
         else:
-            raise Refusal("1 validation error: {'type': 'missing', 'loc': ('body', 'prompt'), 'msg': 'Field required'}")
+            raise invalid(*(("missing", f"body.{field}", "Field required", body) for field in ("prompt", "messages")))
         numbers = self._words.encode(pieces)
         strings = pieces if body.get("return_token_strs") else None
-        limit = self._engine.pool.max_model_len
+        limit = self._fleet.pool.max_model_len
         exchange.send_json(
             200, {"count": len(numbers), "max_model_len": limit, "tokens": numbers, "token_strs": strings}
         )
 
     async def _detokenize(self, exchange: Exchange) -> None:
-        numbers = read_json(exchange).get("tokens")
+        body = read_json(exchange)
+        numbers = body.get("tokens")
         if not isinstance(numbers, list) or not all(isinstance(number, int) for number in numbers):
-            raise Refusal("1 validation error: {'type': 'missing', 'loc': ('body', 'tokens'), 'msg': 'Field required'}")
+            raise invalid(("missing", "body.tokens", "Field required", body))
+        check_model(body, self._config)
         exchange.send_json(200, {"prompt": self._words.decode(numbers)})
 
     async def _reset_prefix_cache(self, exchange: Exchange) -> None:
-        exchange.send_json(200, {"success": self._engine.blocks.forget()})
+        exchange.send_json(200, {"success": self._fleet.reset_prefix_cache()})
 
 
 def read_json(exchange: Exchange) -> dict[str, Any]:
@@ -209,12 +253,19 @@ def read_json(exchange: Exchange) -> dict[str, Any]:
     Raises:
         Refusal: It is not one.
     """
+    data = exchange.request.body
+    if not data:
+        raise invalid(("missing", "body", "Field required", None))
     try:
-        body = json.loads(exchange.request.body)
+        body = json.loads(data)
     except ValueError as error:
-        position = getattr(error, "pos", 0)
-        text = f"[{{'type': 'json_invalid', 'loc': ('body', {position}), 'msg': 'JSON decode error', 'input': {{}}}}]"
-        raise Refusal(text, kind="Bad Request") from error
+        place, reason = getattr(error, "pos", 0), getattr(error, "msg", str(error))
+        text = (
+            f"1 validation error:\n  {{'type': 'json_invalid', 'loc': 'body.{place}', 'msg': 'JSON decode error', "
+            f"'input': '<dict of 0 items>', 'ctx': {{'error': {reason!r}}}}}"
+        )
+        raise Refusal(text, kind="Bad Request", param=f"body.{place}") from error
     if not isinstance(body, dict):
-        raise Refusal("1 validation error: {'type': 'model_attributes_type', 'loc': ('body',)}", kind="Bad Request")
+        text = "Input should be a valid dictionary or object to extract fields from"
+        raise invalid(("model_attributes_type", "body", text, body))
     return body

@@ -1,5 +1,6 @@
 """
-The command line of vLLM 0.33.0, as far as the rehearsal knows it, parsed as vLLM parses it.
+The command line of vLLM, as far as the rehearsal knows it, parsed as vLLM parses it: 0.33.0's, and what other releases
+have or lack against it.
 
     python -m k3lib.rehearsal serve moonshotai/Kimi-K3 --tensor-parallel-size 8 --port 8000
 
@@ -14,11 +15,10 @@ import argparse
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
-RELEASE = "0.33.0"
-VERSION = f"{RELEASE}+rehearsal"
+from k3lib.knowledge.profiles import Profile, find_profile
 
 _USAGE = """vllm [-h] [-v]
             {chat,complete,serve,launch,bench,collect-env,download-kernels,preload,run-batch,snapshot}
@@ -142,6 +142,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag("mm-encoder-tp-mode", default="data", choices=("data", "weights")),
     Flag("max-num-batched-tokens", _size),
     Flag("max-num-seqs", int),
+    Flag("watermark", float, 0.0),
     Flag("enable-chunked-prefill", None, None),
     Flag("disable-hybrid-kv-cache-manager", None, None),
     Flag("scheduling-policy", default="fcfs", choices=("fcfs", "priority")),
@@ -174,12 +175,26 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"usage: {self.usage or self.prog}\n{self.prog}: error: {message}\n")
 
 
-def parse_arguments(argv: Sequence[str]) -> dict[str, Any]:
+def flags_of(profile: Profile) -> tuple[Flag, ...]:
+    """The flags of a release, with its defaults and choices."""
+    return tuple(
+        replace(
+            flag,
+            default=profile.defaults.get(flag.name, flag.default),
+            choices=profile.choices.get(flag.name, flag.choices),
+        )
+        for flag in FLAGS
+        if flag.name not in profile.flags_without
+    )
+
+
+def parse_arguments(argv: Sequence[str], profile: Profile | None = None) -> dict[str, Any]:
     """
     The words after the program's name as values by vLLM's own keys.
 
     Args:
         argv: `["serve", "moonshotai/Kimi-K3", "--port", "8000"]`.
+        profile: The release that is played; None is the newest.
 
     Returns:
         Every flag by its key, `model_tag` and `model` among them.
@@ -190,11 +205,12 @@ def parse_arguments(argv: Sequence[str]) -> dict[str, Any]:
     >>> parse_arguments(["serve", "moonshotai/Kimi-K3", "--max_model_len", "128K"])["max_model_len"]
     131072
     """
+    profile = profile or find_profile()
     parser = _Parser(prog="vllm", usage=_USAGE)
-    parser.add_argument("-v", "--version", action="version", version=VERSION)
+    parser.add_argument("-v", "--version", action="version", version=profile.program_version)
     serve = parser.add_subparsers(dest="subparser").add_parser("serve", usage="vllm serve [model_tag] [options]")
     serve.add_argument("model_tag", nargs="?")
-    for flag in FLAGS:
+    for flag in flags_of(profile):
         _add(serve, flag)
     values = vars(parser.parse_args([_dashes(word) for word in argv]))
     if values.pop("subparser") is None:
@@ -221,7 +237,7 @@ def _dashes(word: str) -> str:
     return name.replace("_", "-") + equals + value
 
 
-def non_default_arguments(values: Mapping[str, Any]) -> dict[str, Any]:
+def non_default_arguments(values: Mapping[str, Any], profile: Profile | None = None) -> dict[str, Any]:
     """
     What the line `non-default args:` shows: the tag as typed, and every value that differs from its default.
 
@@ -229,21 +245,25 @@ def non_default_arguments(values: Mapping[str, Any]) -> dict[str, Any]:
     {'model_tag': 'm', 'model': 'm', 'tensor_parallel_size': 8}
     """
     shown = {"model_tag": values["model_tag"]} if values["model_tag"] else {}
-    for flag in FLAGS:
+    for flag in flags_of(profile or find_profile()):
         key = flag.name.replace("-", "_")
         if values[key] != flag.default:
             shown[key] = "***" if key == "api_key" else values[key]
     return shown
 
 
-def unknown_variables(environment: Mapping[str, str]) -> list[str]:
+def unknown_variables(environment: Mapping[str, str], profile: Profile | None = None) -> list[str]:
     """
-    Variables that vLLM 0.33.0 warns of and ignores.
+    Variables that this release warns of and ignores.
 
     Source:
         vLLM 0.33.0 platforms/interface.py:1466-1471; the retention variable is gone since 0.29.
 
     >>> unknown_variables({"VLLM_PREFIX_CACHE_RETENTION_INTERVAL": "0", "VLLM_HOST_IP": "127.0.0.1", "HOME": "/"})
     ['VLLM_PREFIX_CACHE_RETENTION_INTERVAL']
+    >>> unknown_variables({"VLLM_PREFIX_CACHE_RETENTION_INTERVAL": "0"}, find_profile("0.28.0"))
+    []
     """
-    return sorted(name for name in environment if name.startswith("VLLM_") and name not in KNOWN_VARIABLES)
+    profile = profile or find_profile()
+    known = (KNOWN_VARIABLES | profile.variables_with) - profile.variables_without
+    return sorted(name for name in environment if name.startswith("VLLM_") and name not in known)

@@ -1,8 +1,8 @@
 """
-One chat request from its body to its answer, streamed or whole.
+One chat request from its body to its whole answer; `stream.py` sends it in pieces.
 
 The answer is known before the first token is made, so its length is; the engine only decides when each token comes.
-Source of the fields: vLLM 0.33.0 entrypoints/openai/chat_completion/protocol.py:86,598.
+Source of the fields: vLLM 0.33.0 entrypoints/openai/chat_completion/protocol.py:86,598; bodies of vLLM 0.32.0.
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from k3lib.rehearsal.answers import Answer, compose_answer
-from k3lib.rehearsal.arguments import VERSION
-from k3lib.rehearsal.checks import Refusal, check_tools, check_types, read_effort, read_limit
-from k3lib.rehearsal.config import EngineConfig
-from k3lib.rehearsal.engine import Request
-from k3lib.rehearsal.failures import DEAD, RuntimeFailure
+from k3lib.rehearsal.checks import check_model, check_tools, check_types, read_effort, read_limit
+from k3lib.rehearsal.config import EngineConfig, Stage
+from k3lib.rehearsal.failures import RuntimeFailure
+from k3lib.rehearsal.request import Request, Token
 from k3lib.rehearsal.tokenizer import count_images, render_messages
 from k3lib.rehearsal.wire import Exchange
 
-_FINGERPRINT = f"vllm-{VERSION}"
+_GARBLED = str.maketrans(
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789",
+    "nopqrstuvwxyzabcdefghijklmNOPQRSTUVWXYZABCDEFGHIJKLM5678901234",
+)
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,9 @@ class ChatCall:
         pieces: Delta of each generated token, in order; an empty one is a token without text.
         stream, include_usage: As asked.
         cached_tokens_in_usage: Whether the server tells.
+        counts_reasoning: Whether a parser tells thinking from content, so that its tokens are counted.
+        fingerprint: Of the system; the release, and that it is a rehearsal.
+        corrupts: Whether the answer comes out wrong if the prompt was found in the cache.
     """
 
     model: str
@@ -47,11 +52,19 @@ class ChatCall:
     stream: bool
     include_usage: bool
     cached_tokens_in_usage: bool
+    counts_reasoning: bool
+    fingerprint: str
+    corrupts: bool
     identity: str
     created: int
 
+    def delta(self, index: int) -> Mapping[str, Any]:
+        """What the client gets with one token."""
+        piece = self.pieces[index]
+        return _garble(piece) if self.corrupts and self.request.cached_tokens else piece
 
-def read_chat(body: Mapping[str, Any], config: EngineConfig, max_model_len: int, seed: int) -> ChatCall:
+
+def read_chat(body: Mapping[str, Any], config: EngineConfig, max_model_len: int, stage: Stage) -> ChatCall:
     """
     Check a request and decide its answer.
 
@@ -60,16 +73,12 @@ def read_chat(body: Mapping[str, Any], config: EngineConfig, max_model_len: int,
     """
     check_types(body)
     messages = body["messages"]
-    model = body.get("model") or config.served_names[0]
-    if model not in config.served_names:
-        names = ", ".join(config.served_names)
-        text = f"The model `{model}` does not exist. Valid aliases: {names}."
-        raise Refusal(text, status=404, kind="NotFoundError", param="model")
+    model = check_model(body, config)
     check_tools(body, config)
     effort = read_effort(body)
     prompt = render_messages(messages, body.get("tools") or ())
     max_tokens = read_limit(body, len(prompt), max_model_len)
-    answer = compose_answer(body, effort, seed)
+    answer = compose_answer(body, effort, stage.seed)
     pieces = list(_deltas(answer, config))
     if body.get("ignore_eos"):
         pieces += [{"content": " …"}] * max(0, max_tokens - len(pieces))
@@ -87,9 +96,17 @@ def read_chat(body: Mapping[str, Any], config: EngineConfig, max_model_len: int,
         stream=bool(body.get("stream")),
         include_usage=bool((body.get("stream_options") or {}).get("include_usage")),
         cached_tokens_in_usage=config.cached_tokens_in_usage,
+        counts_reasoning=bool(config.reasoning_parser),
+        fingerprint=f"vllm-{config.profile.version}",
+        corrupts=stage.changes.corrupts_cached,
         identity=f"chatcmpl-{uuid.uuid4().hex[:16]}",
         created=int(time.time()),
     )
+
+
+def _garble(piece: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Text of the same length that means nothing, as a corrupted state gives it; a tool's call is left alone."""
+    return {key: text.translate(_GARBLED) if isinstance(text, str) else text for key, text in piece.items()}
 
 
 def _image_salt(messages: list[dict[str, Any]]) -> str:
@@ -118,12 +135,14 @@ def _deltas(answer: Answer, config: EngineConfig) -> Iterator[Mapping[str, Any]]
 
 def _apply_stop(pieces: list[Mapping[str, Any]], stop: str | list[str] | None) -> list[Mapping[str, Any]]:
     """Cut the content at the first stop string, which is not part of the answer."""
-    words = [stop] if isinstance(stop, str) else stop or []
+    words = [word for word in ([stop] if isinstance(stop, str) else stop or []) if word]
+    if not words:
+        return pieces
     text = ""
     for index, piece in enumerate(pieces):
         before = len(text)
         text += piece.get("content") or ""
-        found = [position for word in words if word and (position := text.find(word)) >= 0]
+        found = [position for word in words if (position := text.find(word)) >= 0]
         if found:
             return [*pieces[:index], {"content": text[before : min(found)]}] if min(found) > before else pieces[:index]
     return pieces
@@ -135,25 +154,31 @@ def finish_reason(call: ChatCall) -> str:
     return "tool_calls" if called else call.request.finish_reason
 
 
-def _usage(call: ChatCall, completion_tokens: int) -> dict[str, Any]:
+def usage_of(call: ChatCall, completion_tokens: int) -> dict[str, Any]:
     request, details = call.request, None
     if call.cached_tokens_in_usage:
         details = {"cached_tokens": request.cached_tokens, "created_cache_tokens": 0, "multimodal_tokens": None}
+    thought = sum("reasoning" in piece for piece in call.pieces[:completion_tokens])
     return {
         "prompt_tokens": request.prompt_tokens,
         "total_tokens": request.prompt_tokens + completion_tokens,
         "completion_tokens": completion_tokens,
         "prompt_tokens_details": details,
-        "completion_tokens_details": None,
+        "completion_tokens_details": {"reasoning_tokens": thought} if call.counts_reasoning else None,
     }
 
 
-async def _tokens(call: ChatCall) -> int:
-    """Wait for the engine's next token; its number, or a dead engine."""
-    number = await call.request.steps.get()
-    if number is None:
+async def next_token(call: ChatCall) -> Token:
+    """
+    Wait for the engine's next token.
+
+    Raises:
+        RuntimeFailure: The engine is dead.
+    """
+    token = await call.request.steps.get()
+    if token is None:
         raise RuntimeFailure
-    return number
+    return token
 
 
 async def write_chat(call: ChatCall, exchange: Exchange) -> None:
@@ -163,7 +188,7 @@ async def write_chat(call: ChatCall, exchange: Exchange) -> None:
     Raises:
         RuntimeFailure: The engine died before it was done.
     """
-    while await _tokens(call) < call.request.output_tokens:
+    while (await next_token(call)).number < call.request.output_tokens:
         pass
     message: dict[str, Any] = {
         "role": "assistant",
@@ -194,8 +219,8 @@ async def write_chat(call: ChatCall, exchange: Exchange) -> None:
             "model": call.model,
             "choices": [choice],
             "service_tier": None,
-            "system_fingerprint": _FINGERPRINT,
-            "usage": _usage(call, call.request.output_tokens),
+            "system_fingerprint": call.fingerprint,
+            "usage": usage_of(call, call.request.output_tokens),
             "prompt_logprobs": None,
             "prompt_token_ids": None,
             "prompt_text": None,
@@ -207,7 +232,8 @@ async def write_chat(call: ChatCall, exchange: Exchange) -> None:
 
 
 def _joined(call: ChatCall, key: str) -> str | None:
-    text = "".join(piece[key] for piece in call.pieces if key in piece)
+    deltas = (call.delta(index) for index in range(len(call.pieces)))
+    text = "".join(delta[key] for delta in deltas if key in delta)
     return text or None
 
 
@@ -220,55 +246,3 @@ def _joined_tool_calls(call: ChatCall) -> list[dict[str, Any]]:
     return [
         {"id": first["id"], "type": "function", "function": {"name": first["function"]["name"], "arguments": arguments}}
     ]
-
-
-async def stream_chat(call: ChatCall, exchange: Exchange) -> None:
-    """The answer as server-sent events, a chunk per token; a death on the way is an event, then `[DONE]`."""
-    number = await _tokens(call)
-    exchange.start_stream("text/event-stream; charset=utf-8")
-    await exchange.write(_event(call, [_choice({"role": "assistant", "content": ""}, first=True)], first=True))
-    try:
-        sent = 0
-        while True:
-            while sent < number:
-                await exchange.write(_chunk(call, sent))
-                sent += 1
-            if sent >= call.request.output_tokens:
-                break
-            number = await _tokens(call)
-        if call.include_usage:
-            await exchange.write(_event(call, [], _usage(call, sent)))
-    except RuntimeFailure:
-        error = {"message": DEAD, "type": "InternalServerError", "param": None, "code": 500}
-        await exchange.write(f"data: {json.dumps({'error': error})}\n\n".encode())
-    await exchange.write(b"data: [DONE]\n\n")
-    exchange.end_stream()
-
-
-def _chunk(call: ChatCall, index: int) -> bytes:
-    delta = call.pieces[index] or {"content": ""}
-    last = index + 1 == call.request.output_tokens
-    return _event(call, [_choice(delta, finish_reason(call) if last else None)])
-
-
-def _choice(delta: Mapping[str, Any], finish: str | None = None, *, first: bool = False) -> dict[str, Any]:
-    choice: dict[str, Any] = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
-    return choice if first else choice | {"token_ids": None}
-
-
-def _event(
-    call: ChatCall, choices: list[dict[str, Any]], usage: dict[str, Any] | None = None, *, first: bool = False
-) -> bytes:
-    chunk: dict[str, Any] = {
-        "id": call.identity,
-        "object": "chat.completion.chunk",
-        "created": call.created,
-        "model": call.model,
-        "choices": choices,
-        "system_fingerprint": _FINGERPRINT,
-    }
-    if first:
-        chunk |= {"prompt_token_ids": None, "prompt_text": None}
-    if usage is not None:
-        chunk["usage"] = usage
-    return f"data: {json.dumps(chunk, ensure_ascii=False, separators=(',', ':'))}\n\n".encode()

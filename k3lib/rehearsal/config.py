@@ -1,9 +1,9 @@
 """
-From arguments, environment and pretend machine to the effective configuration: what a real 0.33.0 would resolve for
-Kimi K3.
+From arguments, environment and pretend machine to the effective configuration: what a real engine of the release that
+is played would resolve for Kimi K3.
 
-The rehearsal always models Kimi K3, whatever MODEL is called. `ConfigFailure` is the engine's refusal, not an error of
-ours.
+The rehearsal models Kimi K3, whatever MODEL is called; only in the profile of a CPU build does it model the tiny models
+that run there. `ConfigFailure` is the engine's refusal, not an error of ours.
 """
 
 from __future__ import annotations
@@ -14,19 +14,20 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from k3lib.errors import KnowledgeError
-from k3lib.knowledge.capacity import CacheSettings, Layout
+from k3lib.knowledge.capacity import GIB, Layout
 from k3lib.knowledge.hardware import Machine, find_machine, load_gpus
+from k3lib.knowledge.kv_pool import CacheSettings
 from k3lib.knowledge.model import ModelFacts, load_model_facts
+from k3lib.knowledge.profiles import CpuModel, Profile
 from k3lib.knowledge.scenarios import Changes, Scenario, find_scenario
+from k3lib.rehearsal.placement import ConfigFailure, Placement, resolve_layout, resolve_placement
+from k3lib.rehearsal.profiles import find_cpu_model, read_profile, resolve_caching, resolve_retention
 
 DEFAULT_START_SPEED = 10_000.0
 DEFAULT_SERVE_SPEED = 8.0
-_DEFAULT_MAX_NUM_SEQS = 1024  # vLLM's API server on a GPU of 70 GiB or more
-_DEFAULT_BATCHED_TOKENS = 8192
-
-
-class ConfigFailure(Exception):
-    """vLLM would refuse this configuration; the text is vLLM's, the exit code 1."""
+_CPU_CACHE_GIB = 4.0
+_READY_TIMEOUT_S = 600  # vLLM 0.33.0 v1/engine/core_client.py:765
+_EXECUTE_TIMEOUT_S = 300  # vLLM 0.33.0 envs.py:1863
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class Stage:
         seed: Decides every draw.
         start_speed, serve_speed: Modelled seconds per wall second.
         real_child: Whether a real process stands for the engine's core.
+        variables: Of the process, with those the scenario left behind.
     """
 
     machine: Machine
@@ -50,23 +52,29 @@ class Stage:
     start_speed: float
     serve_speed: float
     real_child: bool
+    variables: Mapping[str, str]
 
 
 @dataclass(frozen=True)
 class EngineConfig:
-    """What the engine really runs."""
+    """What the engine really runs; `cpu_model` only in the profile of a CPU build, where it stands for Kimi K3."""
 
+    profile: Profile
+    cpu_model: CpuModel | None
+    cpu_cache_bytes: int
     model: str
     served_names: tuple[str, ...]
     host: str
     port: int
     api_keys: tuple[str, ...]
     layout: Layout
+    placement: Placement
     cache: CacheSettings
     facts: ModelFacts
     utilization: float
     max_num_seqs: int
     max_num_batched_tokens: int
+    watermark: float
     auto_length: bool
     retention_interval: int | None
     num_blocks_override: int | None
@@ -82,6 +90,19 @@ class EngineConfig:
     trust_remote_code: bool
     hash_algorithm: str
     seed: int
+    ready_timeout_s: float
+    execute_timeout_s: float
+    launch_blocking: bool
+
+    @property
+    def architecture(self) -> str:
+        """Class of the model, as the log names it."""
+        return self.cpu_model.architecture if self.cpu_model else self.facts.architecture
+
+    @property
+    def hybrid(self) -> bool:
+        """Whether the model has linear-attention layers."""
+        return self.cpu_model is None or self.cpu_model.linear_groups > 0
 
 
 def read_stage(environment: Mapping[str, str]) -> Stage:
@@ -108,6 +129,7 @@ def read_stage(environment: Mapping[str, str]) -> Stage:
         start_speed=_number(environment, "K3_REHEARSAL_SPEED", DEFAULT_START_SPEED),
         serve_speed=_number(environment, "K3_REHEARSAL_SERVE_SPEED", DEFAULT_SERVE_SPEED),
         real_child=environment.get("K3_REHEARSAL_WORKERS", "0") == "1",
+        variables={**environment, **changes.environment},
     )
 
 
@@ -139,26 +161,34 @@ def resolve_config(values: Mapping[str, Any], environment: Mapping[str, str], ma
     Raises:
         ConfigFailure: vLLM would refuse it.
     """
-    facts = load_model_facts()
-    layout = _resolve_layout(values, environment, machine, facts)
-    length, auto = _resolve_length(values["max_model_len"], facts)
-    caching = values["enable_prefix_caching"] is not False
+    facts, profile = load_model_facts(), read_profile(environment)
+    cpu_model = find_cpu_model(values["model"]) if profile.platform == "cpu" else None
+    layout = Layout() if cpu_model else resolve_layout(values, environment, facts)
+    length, auto = _resolve_length(
+        values["max_model_len"], cpu_model.context_tokens if cpu_model else facts.context_tokens
+    )
+    caching = resolve_caching(values["enable_prefix_caching"], profile, cpu_model)
     draft = (values["speculative_config"] or {}).get("num_speculative_tokens", 0)
     interval = environment.get("VLLM_LOG_STATS_INTERVAL", "10")
     return EngineConfig(
+        profile=profile,
+        cpu_model=cpu_model,
+        cpu_cache_bytes=int(float(environment.get("VLLM_CPU_KVCACHE_SPACE") or _CPU_CACHE_GIB) * GIB),
         model=values["model"],
         served_names=tuple(values["served_model_name"] or [values["model"]]),
         host=values["host"] or "0.0.0.0",
         port=values["port"],
         api_keys=tuple(values["api_key"] or ([environment["VLLM_API_KEY"]] if "VLLM_API_KEY" in environment else [])),
         layout=layout,
-        cache=CacheSettings(length, values["kv_cache_dtype"], caching, draft, checkpoint=caching),
+        placement=Placement((0,), (0,)) if cpu_model else resolve_placement(values, layout, machine),
+        cache=CacheSettings(length, values["kv_cache_dtype"], caching, draft, checkpoint=caching and not cpu_model),
         facts=facts,
         utilization=values["gpu_memory_utilization"],
-        max_num_seqs=values["max_num_seqs"] or _DEFAULT_MAX_NUM_SEQS,
-        max_num_batched_tokens=values["max_num_batched_tokens"] or _DEFAULT_BATCHED_TOKENS,
+        max_num_seqs=values["max_num_seqs"] or profile.resolved["max-num-seqs"],
+        max_num_batched_tokens=values["max_num_batched_tokens"] or profile.resolved["max-num-batched-tokens"],
+        watermark=values["watermark"],
         auto_length=auto,
-        retention_interval=values["prefix_cache_retention_interval"],
+        retention_interval=resolve_retention(values, environment, profile),
         num_blocks_override=values["num_gpu_blocks_override"],
         kv_cache_memory_bytes=values["kv_cache_memory_bytes"],
         tool_parser=values["tool_call_parser"] if values["enable_auto_tool_choice"] else None,
@@ -172,44 +202,19 @@ def resolve_config(values: Mapping[str, Any], environment: Mapping[str, str], ma
         trust_remote_code=values["trust_remote_code"],
         hash_algorithm=values["prefix_caching_hash_algo"],
         seed=values["seed"],
+        ready_timeout_s=float(environment.get("VLLM_ENGINE_READY_TIMEOUT_S", _READY_TIMEOUT_S)),
+        execute_timeout_s=float(environment.get("VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS", _EXECUTE_TIMEOUT_S)),
+        launch_blocking=environment.get("CUDA_LAUNCH_BLOCKING") == "1",
     )
 
 
-def _resolve_layout(
-    values: Mapping[str, Any], environment: Mapping[str, str], machine: Machine, facts: ModelFacts
-) -> Layout:
-    # Sequence-parallel MoE, and with it whole shared experts on every rank: vllm#50656, vllm#50912.
-    sequence_parallel = values["enable_expert_parallel"] and (
-        values["data_parallel_size"] > 1 or values["moe_backend"] == "deep_gemm_mega_moe"
-    )
-    layout = Layout(
-        tensor=values["tensor_parallel_size"],
-        pipeline=values["pipeline_parallel_size"],
-        data=values["data_parallel_size"],
-        expert=values["enable_expert_parallel"],
-        replicate_shared_experts=sequence_parallel and environment.get("VLLM_KIMI_K3_SHARD_SP_SHARED_EXPERT") != "1",
-    )
-    if facts.attention_heads % layout.tensor:
-        raise ConfigFailure(
-            f"Total number of attention heads ({facts.attention_heads}) must be divisible by tensor parallel size "
-            f"({layout.tensor})."
-        )
-    if layout.gpus > machine.gpus:
-        raise ConfigFailure(
-            f"World size ({layout.gpus}) is larger than the number of available GPUs ({machine.gpus}) in this node. "
-            "If this is intentional and you are using:\n- ray, set '--distributed-executor-backend ray'.\n"
-            "- multiprocessing, set '--nnodes' appropriately."
-        )
-    return layout
-
-
-def _resolve_length(asked: int | None, facts: ModelFacts) -> tuple[int, bool]:
+def _resolve_length(asked: int | None, context_tokens: int) -> tuple[int, bool]:
     if asked is None or asked == -1:
-        return facts.context_tokens, asked == -1
-    if asked > facts.context_tokens:
+        return context_tokens, asked == -1
+    if asked > context_tokens:
         raise ConfigFailure(
             f"User-specified max_model_len ({asked}) is greater than the derived max_model_len "
-            f"(max_position_embeddings={facts.context_tokens} or model_max_length=None in model's config.json). "
+            f"(max_position_embeddings={context_tokens} or model_max_length=None in model's config.json). "
             "To allow overriding this maximum, set the env var VLLM_ALLOW_LONG_MAX_MODEL_LEN=1."
         )
     return asked, False
@@ -218,23 +223,3 @@ def _resolve_length(asked: int | None, facts: ModelFacts) -> tuple[int, bool]:
 def cache_mode(cache: CacheSettings) -> str:
     """The effective `mamba_cache_mode`: `align` or `none`."""
     return "align" if cache.prefix_caching else "none"
-
-
-def worker_names(layout: Layout) -> list[str]:
-    """
-    Process names of the ranks as the log shows them.
-
-    >>> worker_names(Layout(tensor=2, pipeline=2))
-    ['Worker_PP0_TP0', 'Worker_PP0_TP1', 'Worker_PP1_TP0', 'Worker_PP1_TP1']
-    """
-    names = []
-    for rank in range(layout.gpus):
-        rest, tensor = divmod(rank, layout.tensor)
-        data, pipeline = divmod(rest, layout.pipeline)
-        name = "Worker"
-        name += f"_DP{data}" if layout.data > 1 else ""
-        name += f"_PP{pipeline}" if layout.pipeline > 1 else ""
-        name += f"_TP{tensor}" if layout.tensor > 1 else ""
-        name += f"_EP{rank}" if layout.expert else ""
-        names.append(name)
-    return names

@@ -1,63 +1,28 @@
 """
-The scheduler: a step at a time, as vLLM's core runs it.
+One engine core: a step at a time, each as long as the model says.
 
-Each step gives every decoding request one token and spends what is left of the token budget on prompts, in order of
-arrival. A request that finds no block waits; a running one that finds none sends the youngest back to the queue
-(preemption). A step takes the time the model gives it, divided by the serving speed, against a deadline that adds up,
-so 256 streams share one timer.
+The scheduler decides a step, the pool gives its blocks, the memory plan says whether its workspace fits, and a fault
+may strike. A step takes the time the model gives it, divided by the serving speed, against a deadline that adds up, so
+256 streams share one timer.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from math import ceil
 
-from k3lib.knowledge.capacity import KvPool
-from k3lib.rehearsal.blocks import BlockPool, hash_blocks
+from k3lib.knowledge.faults import Fault, find_fault
+from k3lib.knowledge.kv_pool import KvPool
+from k3lib.rehearsal.blocks import BlockPool
 from k3lib.rehearsal.clock import ModelClock
 from k3lib.rehearsal.config import EngineConfig, Stage
-from k3lib.rehearsal.failures import RuntimeFailure
-from k3lib.rehearsal.memory import MemoryPlan, OutOfMemory, find_first_request_failures
+from k3lib.rehearsal.failures import RuntimeFailure, out_of_memory, strike
+from k3lib.rehearsal.memory import MemoryPlan, find_step_failures
 from k3lib.rehearsal.metrics import Metrics
-
-
-@dataclass(eq=False)
-class Request:
-    """
-    One request in the engine.
-
-    Args:
-        prompt: Token pieces.
-        output_tokens: How many will be generated.
-        max_tokens: The limit it came with.
-        finish_reason: `stop` or `length`, known in advance because the answer is.
-        salt: Keeps prompts with other images or cache salts apart.
-    """
-
-    prompt: Sequence[str]
-    output_tokens: int
-    max_tokens: int
-    finish_reason: str
-    salt: str = ""
-    steps: asyncio.Queue[int | None] = field(default_factory=asyncio.Queue)
-    hashes: list[bytes] = field(default_factory=list)
-    cached: list[bytes] = field(default_factory=list)
-    cached_tokens: int = 0
-    blocks: int = 0
-    computed: int = 0
-    emitted: int = 0
-    preemptions: int = 0
-    arrived: float = 0.0
-    scheduled: float | None = None
-    first_token: float | None = None
-    last_token: float | None = None
-
-    @property
-    def prompt_tokens(self) -> int:
-        """Tokens of the prompt."""
-        return len(self.prompt)
+from k3lib.rehearsal.request import Request, Token
+from k3lib.rehearsal.retention import Retention
+from k3lib.rehearsal.scheduler import Scheduler, Step
 
 
 class Engine:
@@ -70,18 +35,41 @@ class Engine:
     """
 
     def __init__(
-        self, config: EngineConfig, stage: Stage, plan: MemoryPlan, pool: KvPool, clock: ModelClock, metrics: Metrics
+        self,
+        config: EngineConfig,
+        stage: Stage,
+        plan: MemoryPlan,
+        pool: KvPool,
+        clock: ModelClock,
+        metrics: Metrics,
     ) -> None:
         self._config, self._stage, self._plan, self._clock, self._metrics = config, stage, plan, clock, metrics
         self.pool = pool
-        self.blocks = BlockPool(pool, caching=config.cache.prefix_caching)
-        self.waiting: deque[Request] = deque()
-        self.running: dict[Request, None] = {}  # in order of admission; a dict because it is asked for members often
+        self.blocks = _make_blocks(config, stage, pool)
+        self._scheduler = Scheduler(
+            self.blocks,
+            max_num_seqs=config.max_num_seqs,
+            max_num_batched_tokens=config.max_num_batched_tokens,
+            block_tokens=pool.unit_tokens,
+            watermark_blocks=int(config.watermark * pool.blocks),
+            on_admission=self._count_admission,
+        )
         self.dead = False
-        self.failed_ranks: list[OutOfMemory] = []
         self.totals = {"prompt": 0, "generation": 0, "queries": 0, "hits": 0, "preemptions": 0}
+        self._fault: Fault | None = find_fault(stage.changes.fault) if stage.changes.fault else None
+        self._admitted = 0
+        self.stalled = asyncio.Event()  # ranks of another node are gone: a forward pass never ends
         self._work = asyncio.Event()
-        self._warm = False
+
+    @property
+    def running(self) -> Collection[Request]:
+        """Requests in work."""
+        return self._scheduler.running
+
+    @property
+    def waiting(self) -> Collection[Request]:
+        """Requests in the queue."""
+        return self._scheduler.waiting
 
     def submit(self, request: Request) -> None:
         """
@@ -93,37 +81,30 @@ class Engine:
         if self.dead:
             raise RuntimeFailure
         request.arrived = self._clock.now()
-        if self.blocks.caching:
-            request.hashes = hash_blocks(request.prompt, self.pool.block_tokens, request.salt)
-        self.waiting.append(request)
+        self._scheduler.queue(request)
         self._publish()
         self._work.set()
 
     def abort(self, request: Request) -> None:
         """Forget a request whose client went away."""
-        if request in self.waiting:
-            self.waiting.remove(request)
-        elif request in self.running:
-            self._release(request)
-        else:
-            return
-        self._metrics.add("request_success", part="abort")
-        self._publish()
+        if self._scheduler.drop(request):
+            self._metrics.add("request_success", part="abort")
+            self._publish()
 
     def die(self) -> None:
         """End everything in flight; each waiting consumer gets None."""
         self.dead = True
-        for request in (*self.running, *self.waiting):
+        for request in (*self._scheduler.running, *self._scheduler.waiting):
             request.steps.put_nowait(None)
-        self.running.clear()
-        self.waiting.clear()
+        self._scheduler.running.clear()
+        self._scheduler.waiting.clear()
 
     async def run(self) -> None:
         """
         Step until a failure.
 
         Raises:
-            RuntimeFailure: Out of memory in a forward pass; `failed_ranks` has the messages.
+            RuntimeFailure: A forward pass failed, on the ranks it names.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time()
@@ -134,117 +115,91 @@ class Engine:
                 deadline = loop.time()
             if not self._stage.changes.answers:
                 await self._hold_forever()
-            prefill = self._schedule()
-            if not self._warm:
-                self._warm = True
-                self.failed_ranks = find_first_request_failures(self._config, self._stage, self._plan)
-            if self.failed_ranks:
-                raise RuntimeFailure
-            decoding = [request for request in self.running if request not in prefill]
-            deadline += self._step_s(len(decoding), sum(prefill.values())) / self._clock.serve_speed
+            if self.stalled.is_set():
+                await self._time_out()
+            step = self._scheduler.plan_step()
+            self._count_preemptions(step)
+            self._check_step(step)
+            deadline += self._step_s(step) / self._clock.serve_speed
             await asyncio.sleep(max(0.0, deadline - loop.time()))
-            self._finish_step(decoding, prefill)
+            computed = len(step.decoding) + step.prefill_tokens
+            made = self._finish_step(step, deadline)
+            await asyncio.sleep(0)  # the tokens leave before anything is counted
+            self._count_step(computed, made)
 
     async def _hold_forever(self) -> None:
         """A hang: requests count as running, nothing moves, health knows nothing of it."""
         while True:
-            self.running.update(dict.fromkeys(self.waiting))
-            self.waiting.clear()
+            self._scheduler.running.update(dict.fromkeys(self._scheduler.waiting))
+            self._scheduler.waiting.clear()
             self._publish()
             self._work.clear()
             await self._work.wait()
 
-    def _step_s(self, decoding: int, prefill_tokens: int) -> float:
-        facts = self._config.facts
-        decode = facts.decode_step_s + max(0, decoding - 1) * facts.decode_step_s_per_sequence if decoding else 0.0
-        return decode + prefill_tokens / facts.prefill_tokens_per_s
+    async def _time_out(self) -> None:
+        """The core waits for ranks that are gone: vLLM 0.33.0 v1/executor/multiproc_executor.py:509."""
+        await asyncio.sleep(self._config.execute_timeout_s / self._clock.serve_speed)
+        raise RuntimeFailure(core="TimeoutError: RPC call to execute_model timed out.")
 
-    def _schedule(self) -> dict[Request, int]:
-        """Decide the step: make room for decoding requests, then share out the budget for prompts."""
-        decoding = [request for request in self.running if request.computed >= request.prompt_tokens]
-        for request in decoding:
-            self._grow(request)
-        budget = self._config.max_num_batched_tokens - sum(request in self.running for request in decoding)
-        prefill: dict[Request, int] = {}
-        for request in self.running:
-            left = request.prompt_tokens - request.computed
-            if left > 0 and budget > 0:
-                prefill[request] = min(left, budget)
-                budget -= prefill[request]
-        while self.waiting and budget > 0 and len(self.running) < self._config.max_num_seqs:
-            request = self.waiting[0]
-            if not self._admit(request):
-                break
-            self.waiting.popleft()
-            prefill[request] = min(request.prompt_tokens - request.computed, budget)
-            budget -= prefill[request]
-        return prefill
+    def _check_step(self, step: Step) -> None:
+        """Whether the forward pass of this step can be run at all."""
+        failures = find_step_failures(self._plan, len(self.running), step.longest_context_tokens)
+        if failures and not self._config.cpu_model:
+            raise RuntimeFailure(out_of_memory("execute_model", failures))
+        fault = self._fault
+        if fault and fault.point == "step" and self._admitted >= self._stage.changes.fault_requests:
+            if fault.kind == "kill":
+                raise RuntimeFailure(lost_rank=self._stage.seed % self._plan.ranks)
+            raise RuntimeFailure(strike(fault, self._plan, self._stage.seed))
 
-    def _admit(self, request: Request) -> bool:
-        cached = self.blocks.match(request.hashes, request.prompt_tokens)
-        own = self.blocks.own_blocks(request.prompt_tokens + request.emitted) - len(cached)
-        if not self.blocks.take(own, cached):
-            return False
-        request.cached, request.blocks = cached, own
-        request.computed = len(cached) * self.pool.block_tokens
-        request.scheduled = request.scheduled or self._clock.now()
-        self.running[request] = None
-        if self.blocks.caching and not request.preemptions:
-            request.cached_tokens = request.computed
-            self._count_lookup(request)
-        return True
+    def _step_s(self, step: Step) -> float:
+        """Modelled seconds; an engine with nothing it can run looks again after the time of one token."""
+        facts, decoding = self._config.facts, len(step.decoding)
+        prefill_s = step.prefill_tokens / (self._stage.changes.prefill_tokens_per_s or facts.prefill_tokens_per_s)
+        if step.prefill and not decoding:
+            return prefill_s
+        decode_s = facts.decode_step_s + max(0, decoding - 1) * facts.decode_step_s_per_sequence
+        return prefill_s + decode_s * (facts.launch_blocking_factor if self._config.launch_blocking else 1.0)
 
-    def _count_lookup(self, request: Request) -> None:
-        self.totals["queries"] += request.prompt_tokens
-        self.totals["hits"] += request.cached_tokens
-        self._metrics.add("prefix_cache_queries", request.prompt_tokens)
-        self._metrics.add("prefix_cache_hits", request.cached_tokens)
-        self._metrics.add("prompt_tokens_cached_by_source", request.cached_tokens, part="device")
+    def _finish_step(self, step: Step, due_s: float) -> list[Request]:
+        """Hand out the tokens of a step; the requests that got one."""
+        made = []
+        for request, end in step.prefill.items():
+            if request in self._scheduler.running and self._scheduler.finish_prefill(request, end):
+                made.append(request)
+        made += [request for request in step.decoding if request in self._scheduler.running]
+        for request in made:
+            request.emitted += 1
+            if request.emitted >= request.output_tokens:
+                self._scheduler.release(request)
+            request.steps.put_nowait(Token(request.emitted, due_s))
+        return made
 
-    def _grow(self, request: Request) -> None:
-        """One more token may need one more block; without one the youngest running request goes back to the queue."""
-        if request not in self.running:
-            return
-        needed = self.blocks.own_blocks(request.prompt_tokens + request.emitted + 1)
-        extra = needed - request.blocks - len(request.cached)
-        while extra > 0 and not self.blocks.take(extra):
-            youngest = next(reversed(self.running))
-            self._preempt(youngest)
-            if youngest is request:
-                return
-        request.blocks += max(0, extra)
-
-    def _preempt(self, request: Request) -> None:
-        self._release(request)
-        request.computed = 0
-        request.preemptions += 1
-        self.totals["preemptions"] += 1
-        self._metrics.add("num_preemptions")
-        self.waiting.appendleft(request)
-
-    def _release(self, request: Request) -> None:
-        del self.running[request]
-        full = request.hashes[: request.computed // self.pool.block_tokens]
-        self.blocks.give_back(request.blocks, request.cached, full)
-        request.blocks, request.cached = 0, []
-
-    def _finish_step(self, decoding: Sequence[Request], prefill: dict[Request, int]) -> None:
-        for request, tokens in prefill.items():
-            if request in self.running:
-                request.computed += tokens
-                if request.computed >= request.prompt_tokens:
-                    self._emit(request)
-        for request in decoding:
-            if request in self.running:
-                self._emit(request)
-        self._metrics.observe("iteration_tokens_total", len(decoding) + sum(prefill.values()))
+    def _count_step(self, computed_tokens: int, made: list[Request]) -> None:
+        now = self._clock.now()
+        for request in made:
+            self._count_token(request, now)
+        self.totals["generation"] += len(made)
+        self._metrics.add("generation_tokens", len(made))
+        self._metrics.observe("iteration_tokens_total", computed_tokens)
         self._publish()
 
-    def _emit(self, request: Request) -> None:
-        now = self._clock.now()
-        request.emitted += 1
-        self.totals["generation"] += 1
-        self._metrics.add("generation_tokens")
+    def _count_admission(self, request: Request) -> None:
+        self._admitted += 1
+        request.scheduled = self._clock.now()
+        if self.blocks.caching:
+            self.totals["queries"] += request.prompt_tokens
+            self.totals["hits"] += request.cached_tokens
+            self._metrics.add("prefix_cache_queries", request.prompt_tokens)
+            self._metrics.add("prefix_cache_hits", request.cached_tokens)
+            self._metrics.add("prompt_tokens_cached_by_source", request.cached_tokens, part="device")
+
+    def _count_preemptions(self, step: Step) -> None:
+        if step.preempted:
+            self.totals["preemptions"] += step.preempted
+            self._metrics.add("num_preemptions", step.preempted)
+
+    def _count_token(self, request: Request, now: float) -> None:
         if request.first_token is None:
             request.first_token = now
             self.totals["prompt"] += request.prompt_tokens
@@ -253,8 +208,7 @@ class Engine:
             self._metrics.observe("inter_token_latency_seconds", now - (request.last_token or now))
         request.last_token = now
         if request.emitted >= request.output_tokens:
-            self._complete(request, now)
-        request.steps.put_nowait(request.emitted)
+            self._count_finished(request, now)
 
     def _count_prompt(self, request: Request, now: float) -> None:
         metrics, computed = self._metrics, request.prompt_tokens - request.cached_tokens
@@ -264,11 +218,9 @@ class Engine:
         metrics.add("prompt_tokens_by_source", request.cached_tokens, part="local_cache_hit")
         metrics.observe("time_to_first_token_seconds", now - request.arrived)
 
-    def _complete(self, request: Request, now: float) -> None:
-        self._release(request)
+    def _count_finished(self, request: Request, now: float) -> None:
         scheduled, first = request.scheduled or request.arrived, request.first_token or now
-        metrics = self._metrics
-        metrics.add("request_success", part=request.finish_reason)
+        self._metrics.add("request_success", part=request.finish_reason)
         for key, value in (
             ("request_prompt_tokens", request.prompt_tokens),
             ("request_generation_tokens", request.emitted),
@@ -284,7 +236,21 @@ class Engine:
             ("request_decode_time_seconds", now - first),
             ("request_time_per_output_token_seconds", (now - first) / max(1, request.emitted - 1)),
         ):
-            metrics.observe(key, value)
+            self._metrics.observe(key, value)
 
     def _publish(self) -> None:
         self._metrics.set_load(len(self.running), len(self.waiting), self.blocks.usage_fraction)
+
+
+def _make_blocks(config: EngineConfig, stage: Stage, pool: KvPool) -> BlockPool:
+    """The pool with this engine's retention policy; FlashKDA exports checkpoints from inside a chunk."""
+    cpu = config.cpu_model
+    retention = Retention(
+        block_tokens=pool.unit_tokens,
+        interval_tokens=config.retention_interval,
+        checkpoint_tokens=cpu.hash_unit_tokens if cpu else None,
+        largest_chunk_tokens=config.max_num_batched_tokens,
+        speculative=config.cache.speculative_tokens > 0,
+    )
+    hidden = ceil(stage.changes.hidden_block_fraction * pool.blocks)
+    return BlockPool(pool, caching=config.cache.prefix_caching, retention=retention, hidden=hidden)

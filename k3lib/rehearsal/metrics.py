@@ -1,15 +1,34 @@
 """
-`/metrics` with vLLM 0.33.0's names, types, labels and buckets, on the same client library, so the text format is the
-same too.
+`/metrics` with vLLM's names, types, labels and buckets, on the same client library, so the text format is the same too.
+The Rust front end leaves some out and writes OpenMetrics; the profile says which.
 
-Times are modelled seconds: the engine's own clock, as in its log, not what a client with a scaled clock measures.
+The engine's times are modelled seconds: its own clock, as in its log, not what a client with a scaled clock measures.
+Those of HTTP are real.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
-from prometheus_client import REGISTRY, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import (
+    GC_COLLECTOR,
+    PLATFORM_COLLECTOR,
+    PROCESS_COLLECTOR,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
+from prometheus_client.openmetrics import exposition as openmetrics
+
+from k3lib.knowledge.profiles import Profile
+from k3lib.rehearsal.http_metrics import HttpDone, HttpFamilies
+
+Entry = TypeVar("Entry")
+Family = TypeVar("Family")
 
 _ONE_TWO_FIVE = (
     1,
@@ -42,17 +61,21 @@ _COUNTERS = {
     "prefix_cache_queries": "Prefix cache queries, in terms of number of queried tokens.",
     "prefix_cache_hits": "Prefix cache hits, in terms of number of cached tokens.",
     "external_prefix_cache_queries": "External prefix cache queries from KV connector cross-instance cache sharing, "
-    "in terms "
-    "of number of queried tokens.",
-    "external_prefix_cache_hits": "External prefix cache hits from KV connector cross-instance cache sharing, in "
-    "terms of "
-    "number of cached tokens.",
+    "in terms of number of queried tokens.",
+    "external_prefix_cache_hits": "External prefix cache hits from KV connector cross-instance cache sharing, "
+    "in terms of number of cached tokens.",
     "mm_cache_queries": "Multi-modal cache queries, in terms of number of queried items.",
     "mm_cache_hits": "Multi-modal cache hits, in terms of number of cached items.",
     "num_preemptions": "Cumulative number of preemption from the engine.",
     "prompt_tokens": "Number of prefill tokens processed.",
     "prompt_tokens_cached": "Number of cached prompt tokens (local + external).",
     "generation_tokens": "Number of generation tokens processed.",
+    "estimated_flops_per_gpu": "Estimated number of floating point operations per GPU (for Model Flops Utilization "
+    "calculations).",
+    "estimated_read_bytes_per_gpu": "Estimated number of bytes read from memory per GPU (for Model Flops Utilization "
+    "calculations).",
+    "estimated_write_bytes_per_gpu": "Estimated number of bytes written to memory per GPU (for Model Flops Utilization "
+    "calculations).",
 }
 _SPLIT_COUNTERS = {
     "prompt_tokens_by_source": (
@@ -61,7 +84,9 @@ _SPLIT_COUNTERS = {
         ("local_compute", "local_cache_hit", "external_kv_transfer"),
     ),
     "prompt_tokens_cached_by_source": (
-        "Prefix-cache hit tokens by the cache tier that supplied them.",
+        "Prefix-cache hit tokens by the cache tier that supplied them: device (local HBM), host (offloaded to DRAM), "
+        "disk, p2p (transferred from another vLLM instance) or external_unspecified. Counted at admission; sums to "
+        "vllm:prefix_cache_hits + vllm:external_prefix_cache_hits.",
         "source",
         ("device", "host", "p2p", "disk", "external_unspecified"),
     ),
@@ -69,6 +94,21 @@ _SPLIT_COUNTERS = {
         "Count of successfully processed requests.",
         "finished_reason",
         ("stop", "length", "abort", "error", "repetition"),
+    ),
+}
+_SPLIT_GAUGES = {
+    "num_requests_waiting_by_reason": (
+        "Number of waiting requests by reason. Reason labels: 'capacity' = waiting for scheduling capacity; 'deferred' "
+        "= deferred by transient constraints (LoRA budget, KV transfer, blocked status). Sum of all reasons equals "
+        "vllm:num_requests_waiting.",
+        "reason",
+        ("capacity", "deferred"),
+    ),
+    "engine_sleep_state": (
+        "Engine sleep state; awake = 0 means engine is sleeping; awake = 1 means engine is awake; weights_offloaded = "
+        "1 means sleep level 1; discard_all = 1 means sleep level 2.",
+        "sleep_state",
+        ("awake", "weights_offloaded", "discard_all"),
     ),
 }
 _GAUGES = {
@@ -91,7 +131,7 @@ _HISTOGRAMS: dict[str, tuple[str, tuple[float, ...] | None]] = {
     "request_inference_time_seconds": ("Histogram of time spent in RUNNING phase for request.", _SPAN),
     "request_prefill_time_seconds": ("Histogram of time spent in PREFILL phase for request.", _SPAN),
     "request_decode_time_seconds": ("Histogram of time spent in DECODE phase for request.", _SPAN),
-    "request_num_preemptions": ("Histogram of the number of preemptions per request.", (1, 2, 3, 4, 5, 10, 20)),
+    "request_num_preemptions": ("Histogram of the number of times a request was preempted.", (1, 2, 3, 4, 5, 10, 20)),
     "request_prefill_kv_computed_tokens": (
         "Histogram of new KV tokens computed during prefill (excluding cached tokens).",
         None,
@@ -99,87 +139,123 @@ _HISTOGRAMS: dict[str, tuple[str, tuple[float, ...] | None]] = {
 }
 
 
-class Metrics:
+_ENGINE = ("model_name", "engine")
+
+
+class Families:
     """
-    The engine's counters, gauges and histograms.
+    Every family of one process, and its exposition.
 
     Args:
+        profile: Release and front end: what is left out.
         model_name: First served name.
         max_model_len: Tokens; token histograms have buckets up to it.
+    """
+
+    def __init__(self, profile: Profile, model_name: str, max_model_len: int) -> None:
+        self.model_name = model_name
+        self._profile, self._rust = profile, profile.front_end == "rust"
+        self.registry = CollectorRegistry()
+        if "created" in profile.families_without:
+            disable_created_metrics()  # type: ignore[no-untyped-call]
+        if "process" not in profile.families_without:
+            for collector in (GC_COLLECTOR, PLATFORM_COLLECTOR, PROCESS_COLLECTOR):
+                self.registry.register(collector)
+        tokens = tuple(bucket for bucket in _ONE_TWO_FIVE if bucket <= max_model_len)
+        self.gauges = self._make(_GAUGES, lambda key, text: Gauge(key, text, _ENGINE, registry=self.registry))
+        self.counters = self._make(_COUNTERS, lambda key, text: Counter(key, text, _ENGINE, registry=self.registry))
+        self.histograms = self._make(
+            _HISTOGRAMS,
+            lambda key, one: Histogram(key, one[0], _ENGINE, registry=self.registry, buckets=one[1] or tokens),
+        )
+        self.split_gauges = self._make(
+            _SPLIT_GAUGES, lambda key, one: Gauge(key, one[0], (*_ENGINE, one[1]), registry=self.registry)
+        )
+        self.split_counters = self._make(
+            _SPLIT_COUNTERS, lambda key, one: Counter(key, one[0], (*_ENGINE, one[1]), registry=self.registry)
+        )
+        self._add_admission()
+        self._http = HttpFamilies(self.registry, profile)
+        self._cache_config: Gauge | None = None
+
+    def _make(self, table: Mapping[str, Entry], make: Callable[[str, Entry], Family]) -> dict[str, Family]:
+        return {
+            key: make(f"vllm:{key}", entry) for key, entry in table.items() if key not in self._profile.metrics_without
+        }
+
+    def _add_admission(self) -> None:
+        """A family that this model never moves but that every endpoint of this release shows."""
+        if "admission_rejections" in self._profile.metrics_without:
+            return
+        text = "Number of admission attempts rejected by a queue limit, by reason."
+        rejected = Counter("vllm:admission_rejections", text, ("model_name", "reason"), registry=self.registry)
+        for reason in ("max_num_queued_reqs", "max_num_queued_tokens"):
+            rejected.labels(model_name=self.model_name, reason=reason)
+
+    def count_http(self, exchange: HttpDone) -> None:
+        """One HTTP request whose answer has begun."""
+        self._http.count(exchange)
+
+    def set_cache_config(self, settings: Mapping[str, object], engine: str = "0") -> None:
+        """`vllm:cache_config_info`: one label per effective setting of the cache."""
+        if "cache_config_info" in self._profile.metrics_without:
+            return
+        labels = {key: str(value) for key, value in settings.items()} | {"engine": engine}
+        text = "Information of the LLMEngine CacheConfig"
+        info = self._cache_config or Gauge("vllm:cache_config_info", text, tuple(labels), registry=self.registry)
+        self._cache_config = info
+        info.labels(**labels).set(1)
+
+    def render(self) -> tuple[bytes, str]:
+        """The exposition, as `GET /metrics` gives it, and its content type."""
+        if self._rust:
+            body: bytes = openmetrics.generate_latest(self.registry, openmetrics.ALLOWUTF8)  # type: ignore[no-untyped-call]
+            return body, openmetrics.CONTENT_TYPE_LATEST
+        return generate_latest(self.registry), "text/plain; version=1.0.0; charset=utf-8"
+
+
+class Metrics:
+    """
+    The counters, gauges and histograms of one engine.
+
+    Args:
+        families: Of the process.
         engine: Index of the engine's core.
     """
 
-    def __init__(self, model_name: str, max_model_len: int, engine: str = "0") -> None:
-        self._labels = {"model_name": model_name, "engine": engine}
-        names = ("model_name", "engine")
-        tokens = tuple(bucket for bucket in _ONE_TWO_FIVE if bucket <= max_model_len)
-        self._gauges = {key: Gauge(f"vllm:{key}", text, names).labels(**self._labels) for key, text in _GAUGES.items()}
-        self._counters = {
-            key: Counter(f"vllm:{key}", text, names).labels(**self._labels) for key, text in _COUNTERS.items()
-        }
+    def __init__(self, families: Families, engine: str = "0") -> None:
+        labels = {"model_name": families.model_name, "engine": engine}
+        self._gauges = {key: gauge.labels(**labels) for key, gauge in families.gauges.items()}
+        self._counters = {key: counter.labels(**labels) for key, counter in families.counters.items()}
+        self._histograms = {key: histogram.labels(**labels) for key, histogram in families.histograms.items()}
         self._split = {
-            (key, value): counter.labels(**self._labels, **{label: value})
-            for key, (text, label, values) in _SPLIT_COUNTERS.items()
-            for counter in [Counter(f"vllm:{key}", text, (*names, label))]
-            for value in values
+            (key, part): counter.labels(**labels, **{_SPLIT_COUNTERS[key][1]: part})
+            for key, counter in families.split_counters.items()
+            for part in _SPLIT_COUNTERS[key][2]
         }
-        self._histograms = {
-            key: Histogram(f"vllm:{key}", text, names, buckets=buckets or tokens).labels(**self._labels)
-            for key, (text, buckets) in _HISTOGRAMS.items()
+        self._split_gauges = {
+            (key, part): gauge.labels(**labels, **{_SPLIT_GAUGES[key][1]: part})
+            for key, gauge in families.split_gauges.items()
+            for part in _SPLIT_GAUGES[key][2]
         }
-        self._add_fixed(names)
-        self._requests = Counter(
-            "http_requests", "Total number of requests by method, status and handler.", _HTTP_LABELS
-        )
-
-    def _add_fixed(self, names: tuple[str, str]) -> None:
-        """Families that this model never moves but that every 0.33.0 endpoint shows."""
-        waiting = Gauge(
-            "vllm:num_requests_waiting_by_reason", "Number of waiting requests by reason.", (*names, "reason")
-        )
-        self._waiting = {reason: waiting.labels(**self._labels, reason=reason) for reason in ("capacity", "deferred")}
-        sleep = Gauge(
-            "vllm:engine_sleep_state",
-            "Engine sleep state; awake = 0 means engine is sleeping.",
-            (*names, "sleep_state"),
-        )
-        for state in ("awake", "weights_offloaded", "discard_all"):
-            sleep.labels(**self._labels, sleep_state=state).set(float(state == "awake"))
-        text = "Number of admission attempts rejected by a queue limit, by reason."
-        rejected = Counter("vllm:admission_rejections", text, ("model_name", "reason"))
-        for reason in ("max_num_queued_reqs", "max_num_queued_tokens"):
-            rejected.labels(model_name=self._labels["model_name"], reason=reason)
+        if ("engine_sleep_state", "awake") in self._split_gauges:
+            self._split_gauges["engine_sleep_state", "awake"].set(1)
 
     def add(self, key: str, amount: float = 1, part: str | None = None) -> None:
-        """Advance a counter; `part` names the source or reason of a split one."""
-        counter = self._counters[key] if part is None else self._split[key, part]
-        counter.inc(amount)
+        """Advance a counter; `part` names the source or reason of a split one. Nothing where the release has it not."""
+        counter = self._counters.get(key) if part is None else self._split.get((key, part))
+        if counter is not None:
+            counter.inc(amount)
 
     def observe(self, key: str, value: float) -> None:
-        """One observation of a histogram."""
-        self._histograms[key].observe(value)
-
-    def count_http(self, handler: str, method: str, status: int) -> None:
-        """One finished HTTP request."""
-        self._requests.labels(handler=handler, method=method, status=f"{status // 100}xx").inc()
+        """One observation of a histogram; nothing where the release has it not."""
+        if key in self._histograms:
+            self._histograms[key].observe(value)
 
     def set_load(self, running: int, waiting: int, usage_fraction: float) -> None:
         """The gauges, as of now."""
         self._gauges["num_requests_running"].set(running)
         self._gauges["num_requests_waiting"].set(waiting)
-        self._waiting["capacity"].set(waiting)
         self._gauges["kv_cache_usage_perc"].set(usage_fraction)
-
-    def set_cache_config(self, settings: Mapping[str, object]) -> None:
-        """`vllm:cache_config_info`: one label per effective setting of the cache."""
-        labels = {key: str(value) for key, value in settings.items()} | {"engine": self._labels["engine"]}
-        info = Gauge("vllm:cache_config_info", "Information of the LLMEngine CacheConfig", tuple(labels))
-        info.labels(**labels).set(1)
-
-    @staticmethod
-    def render() -> bytes:
-        """The exposition, as `GET /metrics` gives it."""
-        return generate_latest(REGISTRY)
-
-
-_HTTP_LABELS = ("method", "status", "handler")
+        if ("num_requests_waiting_by_reason", "capacity") in self._split_gauges:
+            self._split_gauges["num_requests_waiting_by_reason", "capacity"].set(waiting)

@@ -1,7 +1,11 @@
 """
-The line that vLLM's Python front end writes every ten seconds, and withholds once it has been idle for two of them.
+The line that vLLM's front end writes every ten seconds, and withholds once it has been idle for two of them.
 
-Source: vLLM 0.33.0 v1/metrics/loggers.py:275-341. The hit rate is absent, not 0.0 %, while no lookup has been counted.
+The two front ends word it differently, and differ in what they mean: the Python one leaves the hit rate out while no
+lookup has been counted and then tells that of all lookups so far; the Rust one always has it, for the interval alone,
+and counts as prompt only what was computed.
+
+Source: vLLM 0.33.0 v1/metrics/loggers.py:275-341; vLLM rust/src/llm/src/log_stats.rs.
 """
 
 from __future__ import annotations
@@ -9,10 +13,11 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+from k3lib.knowledge.profiles import Profile
 from k3lib.rehearsal.clock import ModelClock
 from k3lib.rehearsal.config import EngineConfig
 from k3lib.rehearsal.engine import Engine
-from k3lib.rehearsal.journal import Journal
+from k3lib.rehearsal.wording import Wording
 
 
 @dataclass(frozen=True)
@@ -26,6 +31,7 @@ class Interval:
         running, waiting: Requests at its end.
         preemptions: In it.
         usage_fraction: Of the KV pool, at its end.
+        queries, hits: Tokens looked up and found in it.
         hit_fraction: Of all lookups so far, or None if there were none.
     """
 
@@ -36,7 +42,9 @@ class Interval:
     waiting: int
     preemptions: int
     usage_fraction: float
-    hit_fraction: float | None
+    queries: int = 0
+    hits: int = 0
+    hit_fraction: float | None = None
 
     @property
     def idle(self) -> bool:
@@ -44,28 +52,51 @@ class Interval:
         return not (self.prompt or self.generation or self.running or self.waiting)
 
 
-def render_interval(interval: Interval) -> str:
+def render_interval(interval: Interval, device: str = "GPU") -> str:
     """
-    The line.
+    The line of the Python front end, after the engine's number.
 
-    >>> render_interval(Interval(10.0, 56, 48, 0, 0, 0, 0.0, None)).split(", ")[:2]
-    ['Engine 000: Avg prompt throughput: 5.6 tokens/s', 'Avg generation throughput: 4.8 tokens/s']
+    >>> render_interval(Interval(10.0, 56, 48, 0, 0, 0, 0.0)).split(", ")[:2]
+    ['Avg prompt throughput: 5.6 tokens/s', 'Avg generation throughput: 4.8 tokens/s']
     """
     parts = [
-        f"Engine 000: Avg prompt throughput: {interval.prompt / interval.seconds:.1f} tokens/s",
+        f"Avg prompt throughput: {interval.prompt / interval.seconds:.1f} tokens/s",
         f"Avg generation throughput: {interval.generation / interval.seconds:.1f} tokens/s",
         f"Running: {interval.running} reqs",
         f"Waiting: {interval.waiting} reqs",
     ]
     if interval.preemptions:
         parts.append(f"Preemptions: {interval.preemptions}")
-    parts.append(f"GPU KV cache usage: {interval.usage_fraction:.1%}")
+    parts.append(f"{device} KV cache usage: {interval.usage_fraction:.1%}")
     if interval.hit_fraction is not None:
         parts.append(f"Prefix cache hit rate: {interval.hit_fraction:.1%}")
     return ", ".join(parts)
 
 
-async def report_statistics(engine: Engine, config: EngineConfig, clock: ModelClock, journal: Journal) -> None:
+def render_rust_interval(interval: Interval) -> str:
+    """
+    The line of the Rust front end.
+
+    >>> render_rust_interval(Interval(10.0, 56, 48, 2, 0, 0, 0.018, queries=100, hits=25)).split(", ")[-2:]
+    ['GPU KV cache used: 1.8%', 'Prefix cache hit rate: 25.0%']
+    """
+    computed = interval.prompt - interval.hits
+    parts = [
+        f"Avg prompt tput: {computed / interval.seconds:.1f} toks/s",
+        f"Avg generation tput: {interval.generation / interval.seconds:.1f} toks/s",
+        f"Reqs Running: {interval.running}",
+        f"Waiting: {interval.waiting}",
+    ]
+    if interval.preemptions:
+        parts.append(f"Preemptions: {interval.preemptions}")
+    parts.append(f"GPU KV cache used: {interval.usage_fraction:.1%}")
+    parts.append(f"Prefix cache hit rate: {interval.hits / max(1, interval.queries):.1%}")
+    return ", ".join(parts)
+
+
+async def report_statistics(
+    engine: Engine, config: EngineConfig, clock: ModelClock, say: Wording, rank: int = 0
+) -> None:
     """Write the line for ever, in modelled time; nothing with `--disable-log-stats`."""
     if config.stats_interval_s is None:
         return
@@ -81,9 +112,17 @@ async def report_statistics(engine: Engine, config: EngineConfig, clock: ModelCl
             waiting=len(engine.waiting),
             preemptions=totals["preemptions"] - before["preemptions"],
             usage_fraction=engine.blocks.usage_fraction,
+            queries=totals["queries"] - before["queries"],
+            hits=totals["hits"] - before["hits"],
             hit_fraction=totals["hits"] / totals["queries"] if totals["queries"] else None,
         )
         idle_intervals = idle_intervals + 1 if interval.idle else 0
         if idle_intervals < 2:
-            journal.api("loggers.py:341", render_interval(interval))
+            say.line("statistics", engine=rank, parts=_render(interval, say.profile))
         before, began = totals, now
+
+
+def _render(interval: Interval, profile: Profile) -> str:
+    if profile.front_end == "rust":
+        return render_rust_interval(interval)
+    return render_interval(interval, "CPU" if profile.platform == "cpu" else "GPU")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from email.utils import formatdate
@@ -139,9 +140,12 @@ class Exchange:
     def __init__(self, request: HttpRequest, peer: str, connection: Connection) -> None:
         self.request, self.peer, self._connection = request, peer, connection
         self.status: int | None = None
+        self.began = time.monotonic()
+        self.response_bytes = 0  # as the header says; 0 for a stream
 
     def send(self, status: int, body: bytes, content_type: str) -> None:
         """A whole answer."""
+        self.response_bytes = len(body)
         self._head(status, content_type, f"content-length: {len(body)}")
         if self.request.method != "HEAD":
             self._connection.write(body)

@@ -1,22 +1,21 @@
 """
-The long lines of vLLM 0.33.0, word for word; the short ones stand in `boot.py` where they are written.
+What the log says: each line by its key in the words of the release that is played, and the long texts of refusals.
 
-Kept apart because another release says them differently while the start itself goes the same way.
+The lines stand in `knowledge/rehearsal_profiles.yaml`, because another release says them differently while the start
+itself goes the same way.
 """
 
 from __future__ import annotations
 
-from k3lib.knowledge.capacity import GIB, KvPool
-from k3lib.rehearsal.arguments import VERSION
+from typing import Any
+
+from k3lib.knowledge.capacity import GIB
+from k3lib.knowledge.kv_pool import KvPool
+from k3lib.knowledge.profiles import Line, Profile
 from k3lib.rehearsal.config import EngineConfig, cache_mode
+from k3lib.rehearsal.journal import Journal
 from k3lib.rehearsal.memory import MemoryPlan
 
-_LOGO = """
-       █     █     █▄   ▄█
- ▄▄ ▄█ █     █     █ ▀▄▀ █  version {version}
-  █▄█▀ █     █     █     █  model   {model}
-   ▀▀  ▀▀▀▀▀ ▀▀▀▀▀ ▀     ▀
-"""
 _ADVICE = "`gpu_memory_utilization` (which also controls CPU memory on the CPU backend)"
 _MORE = (
     "when initializing the engine. "
@@ -24,9 +23,42 @@ _MORE = (
 )
 
 
-def banner(model: str) -> str:
-    """Milestone 1, vllm/entrypoints/common/startup.py:16-40."""
-    return _LOGO.format(version=VERSION, model=model)
+class Wording:
+    """
+    Writes the log of one release.
+
+    Args:
+        journal: Where it goes.
+        profile: Whose words.
+    """
+
+    def __init__(self, journal: Journal, profile: Profile) -> None:
+        self._journal, self.profile = journal, profile
+
+    def line(self, key: str, **values: Any) -> None:
+        """
+        Write one line, or nothing where this release has no such line.
+
+        Args:
+            key: As in the file of profiles.
+            values: What fills its names in; `rank` and `local_rank` are known for a line of every rank.
+        """
+        line = self.profile.lines[key]
+        if line is None:
+            return
+        if line.by in {"worker", "workers"}:
+            self._say_ranks(line, values)
+        elif line.by in {"stderr", "stdout"}:
+            self._journal.bare(line.text.format(**values), output=line.by == "stdout")
+        else:
+            writers = {"supervisor": self._journal.api, "front": self._journal.front, "engine": self._journal.engine}
+            writers[line.by](line.at, line.text.format(**values), line.level)
+
+    def _say_ranks(self, line: Line, values: dict[str, Any]) -> None:
+        ranks = list(enumerate(self._journal.worker_names))
+        for local_rank, rank in ranks if line.by == "workers" else ranks[:1]:
+            text = line.text.format(**values, rank=rank, local_rank=local_rank)
+            self._journal.worker(rank, line.at, text, line.level)
 
 
 def gib(size: float) -> float:
@@ -34,31 +66,23 @@ def gib(size: float) -> float:
     return round(size / GIB, 2)
 
 
-def initializing(config: EngineConfig) -> str:
-    """Milestone 6, v1/engine/core.py:140; the fields that this model has."""
+def engine_config(config: EngineConfig) -> str:
+    """What `Initializing a V1 LLM engine` goes on with: the fields that this model has."""
     layout, cache = config.layout, config.cache
     draft = f"SpeculativeConfig(num_spec_tokens={cache.speculative_tokens})" if cache.speculative_tokens else None
+    cpu = config.cpu_model is not None
     return (
-        f"Initializing a V1 LLM engine (v{VERSION}) with config: model='{config.model}', "
-        f"speculative_config={draft}, tokenizer='{config.model}', skip_tokenizer_init=False, "
-        "tokenizer_mode=kimi_k3, revision=None, tokenizer_revision=None, "
+        f"model='{config.model}', speculative_config={draft}, tokenizer='{config.model}', skip_tokenizer_init=False, "
+        f"tokenizer_mode={'auto' if cpu else 'kimi_k3'}, revision=None, tokenizer_revision=None, "
         f"trust_remote_code={config.trust_remote_code}, dtype=torch.bfloat16, "
         f"max_seq_len={cache.max_model_len}, download_dir=None, load_format={config.load_format}, "
         f"tensor_parallel_size={layout.tensor}, pipeline_parallel_size={layout.pipeline}, "
-        f"data_parallel_size={layout.data}, decode_context_parallel_size=1, quantization=mxfp4, "
-        f"enforce_eager={config.enforce_eager}, kv_cache_dtype={cache.kv_cache_dtype}, device_config=cuda, "
-        f"reasoning_parser='{config.reasoning_parser}', seed={config.seed}, "
+        f"data_parallel_size={layout.data}, decode_context_parallel_size={layout.decode_context}, "
+        f"quantization={None if cpu else 'mxfp4'}, "
+        f"enforce_eager={config.enforce_eager}, kv_cache_dtype={cache.kv_cache_dtype}, "
+        f"device_config={'cpu' if cpu else 'cuda'}, reasoning_parser='{config.reasoning_parser}', seed={config.seed}, "
         f"served_model_name={config.served_names[0]}, enable_prefix_caching={cache.prefix_caching}, "
         f"enable_chunked_prefill=True, mamba_cache_mode={cache_mode(cache)}"
-    )
-
-
-def gpu_is_occupied(config: EngineConfig, plan: MemoryPlan) -> str:
-    """v1/worker/utils.py:763: less free than asked for, before any weight."""
-    return (
-        f"ValueError: Free memory on device cuda:0 ({gib(plan.free_at_start)}/{gib(plan.total)} GiB) on startup is "
-        f"less than desired GPU memory utilization ({config.utilization}, {gib(plan.requested)} GiB). "
-        "Decrease GPU memory utilization or reduce GPU memory used by other processes."
     )
 
 
@@ -82,14 +106,6 @@ def bad_retention_interval(interval: int, block_tokens: int) -> str:
     return (
         f"ValueError: prefix_cache_retention_interval ({interval}) must be non-negative and a multiple of "
         f"scheduler_block_size ({block_tokens})."
-    )
-
-
-def kv_size(pool: KvPool) -> str:
-    """Milestone 20, v1/core/kv_cache_utils.py:1146."""
-    return (
-        f"GPU KV cache size: {pool.tokens:,} tokens, Maximum concurrency for {pool.max_model_len:,} tokens per "
-        f"request: {pool.max_concurrency:.2f}x"
     )
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from jinja2 import Environment, StrictUndefined
 
-from k3lib.judge.checklist import ChecklistItem
-from k3lib.judge.verdict import Verdict
 from k3lib.knowledge.sentences import load_sentences
 from k3lib.spec.vocabulary import Outcome
+
+if TYPE_CHECKING:
+    from k3lib.judge.checklist import ChecklistItem
+    from k3lib.judge.verdict import Verdict
 
 Language = Literal["en", "fr"]
 
@@ -38,7 +40,25 @@ def render_verdict(verdict: Verdict, language: Language = "en") -> tuple[str, st
     facts = dict(verdict.facts)
     if verdict.rule in _TOPICS:
         facts["what_en"], facts["what_fr"] = _TOPICS[verdict.rule]
-    return _fill(entry[language], facts), _fill(entry.get(f"next_{language}", ""), facts)
+    if "evidence" in facts:  # a rule that was not judged names what is missing; here stands how to get it
+        facts["missing"], facts["how"] = render_case("evidence", facts["evidence"], facts, language)
+    return fill(entry[language], facts), fill(entry.get(f"next_{language}", ""), facts)
+
+
+def render_case(rule: str, case: str, facts: dict[str, Any], language: Language = "en") -> tuple[str, str]:
+    """
+    The sentence of one case, and its next step or an empty text.
+
+    Raises:
+        KeyError: There is no such case.
+    """
+    entry = load_sentences()[rule][case]
+    return fill(entry[language], facts), fill(entry.get(f"next_{language}", ""), facts)
+
+
+def render_word(topic: str, word: str, language: Language = "en", **facts: Any) -> str:
+    """A word or heading of a topic, `word.severity`."""
+    return render_case(f"word.{topic}", word, facts, language)[0]
 
 
 def write_out(verdict: Verdict) -> Verdict:
@@ -49,10 +69,11 @@ def write_out(verdict: Verdict) -> Verdict:
 
 def render_step(item: ChecklistItem, language: Language = "en") -> str:
     """The sentence of one step of the checklist."""
-    return _fill(load_sentences()[f"step.{item.key}"][item.case][language], item.facts)
+    return fill(load_sentences()[f"step.{item.key}"][item.case][language], item.facts)
 
 
-def _fill(template: str, facts: dict[str, Any]) -> str:
+def fill(template: str, facts: dict[str, Any]) -> str:
+    """A template with its facts filled in, on one line; a fact that it lacks is an error."""
     return " ".join(_compile(template).render(facts).split())
 
 

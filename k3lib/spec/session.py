@@ -8,17 +8,19 @@ values, the same names and the same defaults.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
-from pydantic import Field, SerializeAsAny, ValidationInfo, field_validator
+from pydantic import Field, SerializeAsAny, ValidationError, ValidationInfo, field_validator
 
 from k3lib.errors import SpecError
 from k3lib.spec.campaign import Campaign
 from k3lib.spec.model import Fact, Strict
+from k3lib.spec.order import NodeOrder
 from k3lib.spec.request import FrozenRequest
 from k3lib.spec.settings import ChangeGroup, Difference, EngineSettings, name_changes
 from k3lib.spec.validation import refuse
-from k3lib.spec.vocabulary import Phase, StageName
+from k3lib.spec.vocabulary import HostLink, Phase, StageName
 
 
 class SessionSpec(Strict):
@@ -72,7 +74,98 @@ class TrialSpec(SessionSpec):
         return phase
 
 
+class CompatibilitySpec(SessionSpec):
+    """
+    Stage 20: what was looked at, what the team may change, and what was ordered. Nothing is changed or started.
+
+    Args:
+        evidence: Files of the collector, of hosts and of containers; empty looks at this machine.
+        container: Name of the engine's container on this machine, looked at from inside; empty is none.
+        image: The image as it is named, with its digest if there is one; empty is none.
+        link: What joins the hosts, `nvlink`, `rdma` or `ethernet`; empty is not known.
+        weights_folder: Where the weights are, or are to be; empty is the model's own folder, if it is one.
+        driver, official_image, network, all_to_all, prefill_decode_split, replay: The six questions in order:
+            `yes`, `no`, or empty for not known; a condition may follow a comma, `yes, in six weeks`.
+        ordered: What was ordered of a rented node, in the words of `NodeOrder`; empty is no order.
+        recipe_max_age_days: A recipe older than this is called old, days.
+    """
+
+    evidence: list[str] = Field(default_factory=list)
+    container: str = ""
+    image: str = ""
+    link: str = ""
+    weights_folder: str = ""
+    driver: str = ""
+    official_image: str = ""
+    network: str = ""
+    all_to_all: str = ""
+    prefill_decode_split: str = ""
+    replay: str = ""
+    ordered: dict[str, Any] = Field(default_factory=dict)
+    recipe_max_age_days: int = Field(default=14, ge=0)
+
+    @field_validator(
+        "driver", "official_image", "network", "all_to_all", "prefill_decode_split", "replay", mode="before"
+    )
+    @classmethod
+    def _yes_or_no(cls, answer: Any) -> Any:
+        """YAML reads a bare yes as true; both are meant."""
+        text = ("yes" if answer else "no") if isinstance(answer, bool) else answer
+        if isinstance(text, str) and text and text.partition(",")[0].strip().lower() not in ("yes", "no"):
+            raise refuse(f"{text!r} is no answer", expected="yes, no, or empty; a condition may follow a comma")
+        return text
+
+    @field_validator("link")
+    @classmethod
+    def _known_link(cls, link: str) -> str:
+        if link and link not in set(HostLink):
+            raise refuse(f"no link {link}", expected=f"one of {', '.join(HostLink)}, or empty")
+        return link
+
+    @field_validator("ordered")
+    @classmethod
+    def _an_order(cls, ordered: dict[str, Any]) -> dict[str, Any]:
+        try:
+            NodeOrder.model_validate_json(json.dumps(ordered))
+        except ValidationError as problem:
+            first = problem.errors(include_url=False)[0]
+            key = ".".join(str(part) for part in first["loc"])
+            known = ", ".join(NodeOrder.model_fields)
+            raise refuse(f"{key}: {first['msg']}", expected=f"an order in these words: {known}") from None
+        return ordered
+
+    def answers(self) -> dict[str, str]:
+        """The six answers by the name of what is controlled, in order."""
+        return {
+            "driver": self.driver,
+            "image": self.official_image,
+            "network": self.network,
+            "all_to_all": self.all_to_all,
+            "prefill_decode_split": self.prefill_decode_split,
+            "replay": self.replay,
+        }
+
+
+class SceneSpec(SessionSpec):
+    """
+    A session that freezes the scene and changes nothing.
+
+    Args:
+        container: Name of the engine's container, or empty.
+        evidence: Files with the collector's JSON from other machines or from inside the container.
+        log: File of the log of the failing evening, or empty.
+        nothing_failed: Empty, or why there is no error to keep; recorded.
+    """
+
+    container: str = ""
+    evidence: list[str] = Field(default_factory=list)
+    log: str = ""
+    nothing_failed: str = ""
+
+
 SESSION_MODELS: dict[StageName, type[SessionSpec]] = {
+    StageName.SCENE: SceneSpec,
+    StageName.COMPATIBILITY: CompatibilitySpec,
     StageName.MINIMAL_START: TrialSpec,
     StageName.SINGLE_REQUEST: TrialSpec,
 }
@@ -219,16 +312,42 @@ def check_one_variable(plan: SessionPlan, identity: dict[str, object], settings:
     for key, now in plan.campaign.identity().items():
         if identity.get(key) != now:
             found[key] = Difference(key=key, ours=identity.get(key), theirs=now, group=_GROUPS.get(key))
-    variables = name_changes(found.values())
-    if len(variables) > 1:
-        names = "; ".join(f"{d.key}: {_word(d.ours)} → {_word(d.theirs)}" for d in found.values())
-        raise SpecError(
-            f"{len(variables)} variables differ from the last stable session {plan.baseline}",
-            expected="at most one changed setting per session (a group counts as one)",
-            evidence=names,
-            next="undo all but one in campaign.yaml or the session file, and give the others sessions of their own",
-        )
+    refuse_more_than_one(list(found.values()), plan.baseline)
     return list(found.values())
+
+
+def add_place_changes(plan: SessionPlan, changes: Sequence[Difference]) -> SessionPlan:
+    """
+    The plan with what has changed about the place since the last stable session.
+
+    Args:
+        plan: The session to come, with the differences of settings and identity.
+        changes: One difference per independent change of the fingerprint.
+
+    Returns:
+        The plan with both; what a group or a field says twice is said once.
+
+    Raises:
+        SpecError: Two or more, with the names of all (R-29).
+    """
+    known = {difference.change for difference in plan.differences}
+    added = [difference for difference in changes if difference.change not in known]
+    both = [*plan.differences, *added]
+    refuse_more_than_one(both, plan.baseline)
+    return plan.model_copy(update={"differences": both})
+
+
+def refuse_more_than_one(differences: Sequence[Difference], baseline: str | None) -> None:
+    """Raises SpecError if these are two or more independent changes against the last stable session."""
+    variables = name_changes(differences)
+    if len(variables) > 1:
+        raise SpecError(
+            f"{len(variables)} variables differ from the last stable session {baseline}",
+            expected="at most one changed setting per session (a group counts as one)",
+            evidence="; ".join(f"{d.key}: {_word(d.ours)} → {_word(d.theirs)}" for d in differences),
+            next="undo all but one, in the parameter files or on the machine (k3 diff explains), "
+            "and give the others sessions of their own",
+        )
 
 
 _GROUPS = {

@@ -7,6 +7,7 @@ A value is what stands in files and JSON. No other module spells one of these st
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import cached_property
 
 
 class Objective(StrEnum):
@@ -53,7 +54,7 @@ class Phase(StrEnum):
     MEMORY = "memory"
     SERVING = "serving"
 
-    @property
+    @cached_property
     def order(self) -> int:
         """Position in a start, 0 for container."""
         return list(Phase).index(self)
@@ -91,7 +92,7 @@ class Milestone(StrEnum):
     LOAD_SEEN = "load-seen"
     SHUTDOWN = "shutdown"
 
-    @property
+    @cached_property
     def order(self) -> int:
         """Position in a start, 0 for container-started."""
         return list(Milestone).index(self)
@@ -194,3 +195,46 @@ class Probe(StrEnum):
     RENDERING = "rendering"
     TOOL_CALL = "tool-call"
     COHERENCE = "coherence"
+
+
+class Part(StrEnum):
+    """How a field of a fingerprint takes part in a comparison."""
+
+    IDENTITY = "identity"
+    FACTOR = "factor"
+    NOISE = "noise"
+
+
+class Severity(StrEnum):
+    """How much a difference or a condition of a machine weighs."""
+
+    NOTE = "note"
+    WARN = "warn"
+    BREAK = "break"
+
+    @cached_property
+    def order(self) -> int:
+        """Position, 0 for note."""
+        return list(Severity).index(self)
+
+
+class Voids(StrEnum):
+    """
+    What a difference between two fingerprints, or a condition of one, takes away.
+
+    Metrics: numbers are not compared, stage and verdict may be. Series: two series, unless it is the one declared
+    change. Trials: what ran in that state does not count.
+    """
+
+    NOTHING = "nothing"
+    METRICS = "metrics"
+    SERIES = "series"
+    TRIALS = "trials"
+
+
+class HostLink(StrEnum):
+    """What carries tokens between the hosts of one engine."""
+
+    NVLINK = "nvlink"
+    RDMA = "rdma"
+    ETHERNET = "ethernet"

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Any
 
 from k3lib import __version__
 from k3lib.errors import RecordError
+from k3lib.judge.answer import Failure
 from k3lib.judge.checklist import compute_checklist
+from k3lib.judge.compatibility_facts import CompatibilityFacts
+from k3lib.judge.compatibility_intent import intend_facts
 from k3lib.judge.effective import compare_effective
+from k3lib.judge.failure import judge_failure
 from k3lib.judge.gates import Gate
 from k3lib.judge.judgement import judge_session, judge_stage
+from k3lib.judge.place import explain_incomparable
+from k3lib.judge.scene_items import compute_scene_items
 from k3lib.judge.start import SessionFacts
 from k3lib.judge.trial import TrialRecord, judge_trial
 from k3lib.knowledge.settings import debug_variables
@@ -19,14 +26,17 @@ from k3lib.logs.timeline import Timeline, parse_timeline
 from k3lib.record.evidence import read_endpoint_state, read_launch, read_probes, read_requests
 from k3lib.record.files import read_json
 from k3lib.record.paths import SessionPaths, TrialPaths
-from k3lib.record.schema import Record
+from k3lib.record.scene import read_scene
+from k3lib.record.schema import Record, SessionInfo
 from k3lib.record.sessions import read_info, read_plan
 from k3lib.report.sentences import write_out
 from k3lib.spec.session import SessionPlan
-from k3lib.spec.vocabulary import Probe, Provenance
+from k3lib.spec.vocabulary import Probe, Provenance, StageName
 from k3lib.stats.latency import summarize_latency
 from k3lib.stats.measurement import Measurement
 from k3lib.stats.stability import wilson_interval
+from k3lib.workbook.place import read_place
+from k3lib.workbook.triage import read_signs
 
 
 def assemble_record(paths: SessionPaths, gate: Gate | None = None) -> Record:
@@ -46,7 +56,14 @@ def assemble_record(paths: SessionPaths, gate: Gate | None = None) -> Record:
     plan, info = read_plan(paths), read_info(paths)
     debug = sorted({name for arm in plan.arms for name in debug_variables(arm.settings.environment)})
     trials = [judge_trial(t, debug) for t in _read_trials(paths, plan)]
-    facts = SessionFacts(plan=plan, trials=trials, debug_variables=debug)
+    facts = SessionFacts(
+        plan=plan,
+        trials=trials,
+        debug_variables=debug,
+        place=read_place(paths),
+        scene=read_scene(paths),
+        compatibility=_read_compatibility(paths, plan, info),
+    )
     fingerprint: Any = read_json(paths.fingerprint) if paths.fingerprint.exists() else {}
     verdicts = [write_out(v) for v in judge_session(facts)]
     return Record(
@@ -56,10 +73,11 @@ def assemble_record(paths: SessionPaths, gate: Gate | None = None) -> Record:
         fingerprint=fingerprint,
         trials=trials,
         measurements=_measure(trials, info.provenance),
-        checklist=compute_checklist(facts, fingerprint.get("identity", {})),
+        checklist=compute_checklist(facts, fingerprint.get("identity", {})) if plan.trials() else [],
+        scene=compute_scene_items(facts),
         verdicts=verdicts,
         outcome=judge_stage(verdicts),
-        comparable=not (reasons := _why_not_comparable(trials, plan)),
+        comparable=not (reasons := _why_not_comparable(facts)),
         reasons=reasons,
         gate=gate or _kept_gate(paths),
     )
@@ -87,6 +105,7 @@ def _read_trials(paths: SessionPaths, plan: SessionPlan) -> list[TrialRecord]:
                 arm=arm,
                 launch=launch,
                 timeline=timeline,
+                diagnosis=_diagnose(trial, number),
                 journal=journal_steps(timeline) if timeline else [],
                 endpoint=endpoint,
                 effective=compare_effective(intended, endpoint, timeline.values if timeline else {})
@@ -97,6 +116,25 @@ def _read_trials(paths: SessionPaths, plan: SessionPlan) -> list[TrialRecord]:
             )
         )
     return trials
+
+
+def _read_compatibility(paths: SessionPaths, plan: SessionPlan, info: SessionInfo) -> CompatibilityFacts | None:
+    """What was seen of the machines; before the look, what is intended, so that every rule says what it misses."""
+    if plan.stage is not StageName.COMPATIBILITY:
+        return None
+    if paths.compatibility.exists():
+        return CompatibilityFacts.model_validate(read_json(paths.compatibility))
+    return intend_facts(plan, date.fromisoformat(info.started_at[:10]))
+
+
+def _diagnose(trial: TrialPaths, number: int) -> Failure | None:
+    log = trial.log if trial.log.exists() else trial.raw_log
+    if not log.exists():
+        return None
+    with log.open("rb") as stored:
+        failure = judge_failure([read_signs(f"trial-{number}/engine.log", iter(lambda: stored.read(1 << 20), b""))])
+    # The timeline of the trial holds them already.
+    return failure.model_copy(update={"milestones": []})
 
 
 def _read_timeline(trial: TrialPaths) -> Timeline | None:
@@ -132,11 +170,11 @@ def _share(key: str, k: int, n: int, evidence: list[str]) -> Measurement:
     )
 
 
-def _why_not_comparable(trials: list[TrialRecord], plan: SessionPlan) -> list[str]:
-    reasons = [f"trial {t.number} is void: {t.void}" for t in trials if t.void]
-    if plan.gate_accepted:
-        reasons.append(f"its gate was opened by hand: {plan.gate_accepted}")
-    return reasons
+def _why_not_comparable(facts: SessionFacts) -> list[str]:
+    reasons = [f"trial {t.number} is void: {t.void}" for t in facts.trials if t.void]
+    if facts.plan.gate_accepted:
+        reasons.append(f"its gate was opened by hand: {facts.plan.gate_accepted}")
+    return reasons + explain_incomparable(facts)
 
 
 def _kept_gate(paths: SessionPaths) -> Gate | None:

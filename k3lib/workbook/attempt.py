@@ -9,6 +9,7 @@ from typing import Any
 
 from k3lib.errors import SpecError
 from k3lib.judge.request import read_probe
+from k3lib.knowledge.versions import parse_release
 from k3lib.measure.client import open_client
 from k3lib.measure.effective import read_endpoint
 from k3lib.measure.probes import run_probes
@@ -61,7 +62,7 @@ class Attempt:
         """One screen for a person."""
         row = self.request
         models = ", ".join(m.id for m in self.endpoint.models or []) or "not told"
-        rehearsed = "+rehearsal" in (self.endpoint.version or "")
+        rehearsed = parse_release(self.endpoint.version).rehearsal
         cached = "not told by the server" if row.cached_tokens is None else row.cached_tokens
         rows: list[list[Any]] = [
             ["endpoint", f"{self.endpoint.base_url} · version {self.endpoint.version or 'not told'} · model {models}"],

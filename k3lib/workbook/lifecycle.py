@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from k3lib.judge.gates import Gate
-from k3lib.probe.fingerprint import probe_fingerprint
-from k3lib.record.files import write_json
 from k3lib.record.paths import SessionPaths
-from k3lib.record.redactor import load_redactor
 from k3lib.record.schema import Record
 from k3lib.record.sessions import create_session, now_text, read_info, write_info, write_record
 from k3lib.spec.vocabulary import SessionState
 from k3lib.workbook.assemble import assemble_record
+from k3lib.workbook.place import settle_place, take_fingerprint, write_place
 from k3lib.workbook.prepare import Prepared
 
 
@@ -26,13 +24,13 @@ def begin_session(prepared: Prepared, name: str) -> SessionPaths:
         Its paths.
 
     Raises:
+        SpecError: The place has changed too, so that it would be two changes; no folder was made.
         RecordError: The folder cannot be made.
     """
+    fingerprint = take_fingerprint(prepared)
+    prepared = settle_place(prepared, fingerprint)
     paths = create_session(prepared.places.outputs, prepared.plan, name, prepared.provenance)
-    place = prepared.plan.campaign.engine
-    fingerprint = probe_fingerprint(prepared.model, prepared.plan.release, place.program or place.kind.value)
-    fingerprint["identity"]["model.revision"] = prepared.plan.campaign.model.revision
-    write_json(paths.fingerprint, load_redactor().value(fingerprint))
+    write_place(paths, prepared, fingerprint)
     keep_record(paths, prepared.gate)
     return paths
 

@@ -16,12 +16,16 @@ from k3lib.record.sessions import name_session, read_plan
 from k3lib.spec.session import SESSION_MODELS, SessionSpec, stage_of
 from k3lib.spec.validation import load_model, nearest
 from k3lib.spec.vocabulary import StageName
+from k3lib.workbook.compatibility_stage import CompatibilityStage
 from k3lib.workbook.lifecycle import begin_session
 from k3lib.workbook.prepare import prepare_session
+from k3lib.workbook.scene_stage import SceneStage
 from k3lib.workbook.stage import Stage
 from k3lib.workbook.trial_stage import TrialStage
 
 STAGES: dict[StageName, type[Stage]] = {
+    StageName.SCENE: SceneStage,
+    StageName.COMPATIBILITY: CompatibilityStage,
     StageName.MINIMAL_START: TrialStage,
     StageName.SINGLE_REQUEST: TrialStage,
 }

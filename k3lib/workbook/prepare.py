@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from k3lib.errors import GateClosed, SpecError
+from k3lib.errors import GateClosed, LaunchError, SpecError
 from k3lib.judge.gates import Gate, SessionSummary, find_last_stable, judge_gate
 from k3lib.knowledge.versions import parse_release
 from k3lib.launch.command import render_command
@@ -16,9 +16,9 @@ from k3lib.launch.engines import check_plan
 from k3lib.launch.programs import find_program, read_version
 from k3lib.record.parameters import Places, list_session_files, read_campaign, read_request
 from k3lib.record.sessions import summarize_sessions
-from k3lib.spec.campaign import Campaign, Rehearsal
+from k3lib.spec.campaign import Campaign, EnginePlace, Rehearsal
 from k3lib.spec.launch import LaunchPlan
-from k3lib.spec.session import Arm, SessionPlan, SessionSpec, check_one_variable, plan_arms, stage_of
+from k3lib.spec.session import Arm, SessionPlan, SessionSpec, TrialSpec, check_one_variable, plan_arms, stage_of
 from k3lib.spec.vocabulary import EngineKind, Provenance, StageName
 
 
@@ -72,12 +72,38 @@ def prepare_session(places: Places, stage: StageName, spec: SessionSpec) -> Prep
     gate = judge_gate(stage.value, _calendar(folder), earlier, spec.accept_gate or None)
     if not gate.open:
         raise _closed(gate)
-    program = find_program(campaign.engine.kind, _resolve_program(places, campaign))
+    program = _find_program(places, campaign, starts=isinstance(spec, TrialSpec))
     plan = _resolve_plan(places, stage, spec, campaign, program, earlier)
     prepared = Prepared(places, plan, gate, tuple(program), _resolve_model(places, campaign.model.name))
-    for arm in plan.arms:
+    for arm in plan.arms if plan.trials() else []:
         check_plan(plan_launch(prepared, arm))
     return prepared
+
+
+def prepare_again(places: Places, plan: SessionPlan, campaign: Campaign) -> Prepared:
+    """
+    An earlier session's plan on this machine as it is today, to look and not to run.
+
+    Args:
+        places: The workbook's folders.
+        plan: What that session intended.
+        campaign: The campaign as its file says today.
+    """
+    program = _find_program(places, campaign, starts=False)
+    release = campaign.engine.version or (read_version(program) if program else None) or "unknown"
+    today = plan.model_copy(update={"campaign": campaign, "release": release})
+    gate = Gate(stage=plan.stage.value, open=True, needs=None)
+    return Prepared(places, today, gate, tuple(program), _resolve_model(places, campaign.model.name))
+
+
+def _find_program(places: Places, campaign: Campaign, *, starts: bool) -> list[str]:
+    """The words before `serve`; a session that only looks goes without where there is no program."""
+    try:
+        return find_program(campaign.engine.kind, _resolve_program(places, campaign))
+    except LaunchError:
+        if starts:
+            raise
+        return []
 
 
 def _resolve_plan(
@@ -97,12 +123,12 @@ def _resolve_plan(
         arms=plan_arms(spec, campaign.base),
         request=request,
         request_id=request.request_id(campaign.model.served_as or campaign.model.name),
-        release=campaign.engine.version or read_version(program) or "unknown",
+        release=campaign.engine.version or (read_version(program) if program else None) or "unknown",
         baseline=stable.name if stable else None,
         gate_accepted=spec.accept_gate or None,
     )
-    if stable is None:
-        return plan
+    if stable is None or not plan.trials():
+        return plan  # a session that starts nothing changes nothing
     return plan.model_copy(update={"differences": check_one_variable(plan, stable.identity, stable.settings)})
 
 
@@ -132,7 +158,7 @@ def plan_launch(prepared: Prepared, arm: Arm, trial: int = 1) -> LaunchPlan:
     return LaunchPlan(
         kind=place.kind,
         argv=command.argv,
-        env={**command.env, **_rehearsal_variables(place.rehearsal, place.kind, trial)},
+        env={**command.env, **_rehearsal_variables(place, trial)},
         host=place.host,
         port=port,
         ready_timeout_s=place.ready_timeout_s,
@@ -143,11 +169,12 @@ def plan_launch(prepared: Prepared, arm: Arm, trial: int = 1) -> LaunchPlan:
     )
 
 
-def _rehearsal_variables(played: Rehearsal | None, kind: EngineKind, trial: int) -> dict[str, str]:
-    if kind is not EngineKind.REHEARSAL:
+def _rehearsal_variables(place: EnginePlace, trial: int) -> dict[str, str]:
+    if place.kind is not EngineKind.REHEARSAL:
         return {}
-    played = played or Rehearsal()
+    played = place.rehearsal or Rehearsal()
     chosen: dict[str, Any] = {
+        "K3_REHEARSAL_RELEASE": place.version,
         "K3_REHEARSAL_SCENARIO": played.scenario,
         "K3_REHEARSAL_MACHINE": played.machine,
         "K3_REHEARSAL_SPEED": played.speed,

@@ -14,6 +14,7 @@ from k3lib.report import session as tables
 from k3lib.report.tables import Table
 from k3lib.spec.vocabulary import Outcome, SessionState
 from k3lib.workbook.lifecycle import end_session, keep_record
+from k3lib.workbook.place import write_end
 from k3lib.workbook.prepare import Prepared
 from k3lib.workbook.show import Closing, Head
 
@@ -71,8 +72,13 @@ class Stage:
         Returns:
             Shows the outcome and the path; carries the record in the notebook.
         """
+        self._look_again()
         record = self._end(SessionState.CLOSED, None)
         return Closing(record.model_dump(mode="json"), self.paths, _what_opens(record))
+
+    def _look_again(self) -> None:
+        """The place at the end, to tell whether it changed while the session ran."""
+        write_end(self.paths, self._prepared)
 
     def _end(self, state: SessionState, reason: str | None) -> Record:
         self._closed = True

@@ -53,6 +53,8 @@ def test_a_reproduced_failure_is_conclusive(house: House) -> None:
 def test_a_slow_start_names_the_limit(house: House) -> None:
     """An engine that is not ready in time ends the trial with the limit's name, exit code 5."""
     house.edit("rehearsal/campaign.yaml", lambda c: c["engine"].update(ready_timeout_s=3.0))
+    # The engine's own patience would end first: an hour of modelled time is a third of a second here.
+    house.edit("rehearsal/campaign.yaml", lambda c: c["base"].update(engine_ready_timeout_s=1_000_000_000))
     code, record = play(house, "slow-start")
     assert 5 == code
     assert "engine.ready_timeout_s = 3 s" == record["trials"][0]["launch"]["limit"]

@@ -9,13 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from k3lib.errors import CapacityError, KnowledgeError
-from k3lib.knowledge import capacity
-from k3lib.knowledge.capacity import GIB, CacheSettings, Layout
+from k3lib.knowledge import capacity, kv_pool
+from k3lib.knowledge.capacity import GIB, Layout
 from k3lib.knowledge.data import read_knowledge
 from k3lib.knowledge.hardware import find_machine, load_gpus, load_machines
+from k3lib.knowledge.kv_pool import CacheSettings
 from k3lib.knowledge.model import load_model_facts, parse_model_facts
 from k3lib.knowledge.scenarios import find_scenario, list_scenarios
-from k3lib.spec.vocabulary import Phase
+from k3lib.spec.vocabulary import Domain, Oom, Phase, Route
 
 K3 = load_model_facts()
 
@@ -34,7 +35,7 @@ K3 = load_model_facts()
 )
 def test_block_size(block_tokens: int, tensor: int, dtype: str, draft: int) -> None:
     """The hybrid block size follows from TP, KV dtype and draft length exactly."""
-    assert block_tokens == capacity.hybrid_block_tokens(K3, tensor, dtype, draft)
+    assert block_tokens == kv_pool.hybrid_block_tokens(K3, tensor, dtype, draft)
 
 
 @pytest.mark.parametrize(
@@ -43,23 +44,23 @@ def test_block_size(block_tokens: int, tensor: int, dtype: str, draft: int) -> N
 )
 def test_blocks_per_request(blocks: int, length: int, block_tokens: int) -> None:
     """A request holds its tokens' blocks and nine blocks of state."""
-    assert blocks == capacity.kv_blocks_per_request(length, block_tokens)
+    assert blocks == kv_pool.kv_blocks_per_request(length, block_tokens)
 
 
 def test_pool_block_and_padding() -> None:
     """One block is 20.25 MiB per rank at TP8; padding is 8.68 % of a state page and 4.35 % of the layers."""
-    assert 20.25 == capacity.pool_block_bytes(K3, Layout(8)) / (1 << 20)
-    assert 8.68 == round(capacity.state_padding_fraction(K3, 8) * 100, 2)
-    added, share = capacity.padding_layers(K3)
+    assert 20.25 == kv_pool.pool_block_bytes(K3, Layout(8)) / (1 << 20)
+    assert 8.68 == round(kv_pool.state_padding_fraction(K3, 8) * 100, 2)
+    added, share = kv_pool.padding_layers(K3)
     assert (3, 4.35) == (added, round(share * 100, 2))
 
 
 def test_state_and_latent_sizes() -> None:
     """MLA is replicated, KDA state is cut: 13,824 B per token on every rank, 814,080 B per layer at TP8."""
-    assert 13_824 == capacity.mla_bytes_per_token(K3, "fp8")
-    assert 27_648 == capacity.mla_bytes_per_token(K3, "bfloat16")
-    assert 814_080 == capacity.kda_state_bytes(K3, 8)
-    assert 449 == round(capacity.kda_state_bytes(K3, 1) * K3.kda_layers / 1e6)
+    assert 13_824 == kv_pool.mla_bytes_per_token(K3, "fp8")
+    assert 27_648 == kv_pool.mla_bytes_per_token(K3, "bfloat16")
+    assert 814_080 == kv_pool.kda_state_bytes(K3, 8)
+    assert 449 == round(kv_pool.kda_state_bytes(K3, 1) * K3.kda_layers / 1e6)
 
 
 @pytest.mark.parametrize(
@@ -100,10 +101,10 @@ def test_shared_experts_replicated_under_sequence_parallel() -> None:
 @given(available=st.floats(-500 * GIB, 500 * GIB), length=st.integers(1, 1_048_576), caching=st.booleans())
 def test_pool_is_consistent(available: float, length: int, caching: bool) -> None:
     """Whatever is left, the longest request just fits, and the start-up figure is concurrency times length."""
-    pool = capacity.plan_kv_pool(K3, Layout(8), CacheSettings(length, prefix_caching=caching), available)
+    pool = kv_pool.plan_kv_pool(K3, Layout(8), CacheSettings(length, prefix_caching=caching), available)
     longest = pool.longest_request_tokens
     if longest:
-        held = capacity.kv_blocks_per_request(longest, pool.block_tokens, prefix_caching=caching, checkpoint=caching)
+        held = kv_pool.kv_blocks_per_request(longest, pool.block_tokens, prefix_caching=caching, checkpoint=caching)
         assert pool.blocks == held
     assert (pool.max_concurrency >= 1) == (longest >= length)
     assert pool.tokens == int(pool.max_concurrency * length)
@@ -112,12 +113,12 @@ def test_pool_is_consistent(available: float, length: int, caching: bool) -> Non
 @pytest.mark.parametrize(
     ("name", "call"),
     [
-        ("length_tokens", lambda: capacity.kv_blocks_per_request(0, 1536)),
-        ("block_tokens", lambda: capacity.kv_blocks_per_request(1, 0)),
+        ("length_tokens", lambda: kv_pool.kv_blocks_per_request(0, 1536)),
+        ("block_tokens", lambda: kv_pool.kv_blocks_per_request(1, 0)),
         ("tensor", lambda: Layout(tensor=0)),
-        ("linear-attention", lambda: capacity.kda_state_bytes(K3, 7)),
-        ("int4", lambda: capacity.mla_bytes_per_token(K3, "int4")),
-        ("max_model_len", lambda: capacity.plan_kv_pool(K3, Layout(8), CacheSettings(0), GIB)),
+        ("linear-attention", lambda: kv_pool.kda_state_bytes(K3, 7)),
+        ("int4", lambda: kv_pool.mla_bytes_per_token(K3, "int4")),
+        ("max_model_len", lambda: kv_pool.plan_kv_pool(K3, Layout(8), CacheSettings(0), GIB)),
         ("max_num_batched_tokens", lambda: capacity.activation_bytes(K3, 0)),
     ],
 )
@@ -156,7 +157,11 @@ def test_malformed_model_is_refused(break_it: str) -> None:
 def test_machines_and_scenarios_load() -> None:
     """Machines name known GPUs, scenarios end in known phases, and a wrong name is refused."""
     assert {machine.gpu.name for machine in load_machines().values()} <= set(load_gpus())
-    assert {scenario.phase for scenario in list_scenarios()} <= {phase.value for phase in Phase}
+    labels = [scenario.label for scenario in list_scenarios()]
+    assert {label.phase for label in labels} <= {None, *map(str, Phase)}
+    assert {label.oom for label in labels} <= set(map(str, Oom))
+    assert {label.route for label in labels} <= set(map(str, Route))
+    assert {label.domain for label in labels} <= {None, *map(str, Domain)}
     with pytest.raises(KnowledgeError, match="9xB300"):
         find_machine("9xB300")
     with pytest.raises(KnowledgeError, match="oom-weight"):

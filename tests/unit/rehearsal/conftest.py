@@ -101,7 +101,7 @@ def _begin(
             [sys.executable, "-m", "k3lib.rehearsal", *words],
             stdout=log,
             stderr=log,
-            env={**kept, **environment},
+            env={**kept, "VLLM_ENGINE_READY_TIMEOUT_S": "3600", **environment},  # reading the weights takes 1,200 s
             start_new_session=True,
         )
     return Running(process, port, log_path)

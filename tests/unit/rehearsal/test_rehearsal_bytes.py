@@ -12,12 +12,13 @@ from k3lib.knowledge.hardware import find_machine
 from k3lib.rehearsal.arguments import parse_arguments
 from k3lib.rehearsal.chat import read_chat
 from k3lib.rehearsal.checks import Refusal
-from k3lib.rehearsal.config import resolve_config
+from k3lib.rehearsal.config import read_stage, resolve_config
 from k3lib.rehearsal.tokenizer import Vocabulary, split_tokens
 from k3lib.rehearsal.wire import BadRequest, parse_request
 
 FLAGS = ["serve", "m", "-tp", "8", "--enable-auto-tool-choice", "--tool-call-parser", "kimi_k3"]
 CONFIG = resolve_config(parse_arguments(FLAGS), {}, find_machine("8xB300"))
+STAGE = read_stage({})
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
@@ -66,7 +67,7 @@ def test_any_json_is_answered_or_refused(body: dict[str, Any], with_messages: bo
     if with_messages:
         body["messages"] = [{"role": "user", "content": "Hello."}]
     try:
-        call = read_chat(body, CONFIG, 4096, seed=0)
+        call = read_chat(body, CONFIG, 4096, STAGE)
         missing = call.request.output_tokens - len(call.pieces)
         status = 200
     except Refusal as refusal:
@@ -79,7 +80,7 @@ def test_any_json_is_answered_or_refused(body: dict[str, Any], with_messages: bo
 def test_output_is_as_long_as_promised(limit: int, forced: bool, text: str) -> None:
     """The engine makes as many tokens as there are pieces, never more than the limit, all of it when forced."""
     body = {"messages": [{"role": "user", "content": text}], "max_tokens": limit, "ignore_eos": forced, "stop": "REH"}
-    call = read_chat(body, CONFIG, 4096, seed=0)
+    call = read_chat(body, CONFIG, 4096, STAGE)
     assert call.request.output_tokens == len(call.pieces) <= limit
     assert not forced or len(call.pieces) == limit
 

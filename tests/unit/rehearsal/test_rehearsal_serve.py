@@ -272,7 +272,7 @@ def test_paced_tokens(start: Any) -> None:
 def test_preemption_when_blocks_run_out(start: Any) -> None:
     """More requests than the pool holds: all are answered, some after a preemption that the counter shows."""
     flags = ("--num-gpu-blocks-override", "12", "--no-enable-prefix-caching", "--max-model-len", "8192")
-    running = start(*flags, K3_REHEARSAL_SERVE_SPEED="1000").wait_ready()
+    running = start(*flags, K3_REHEARSAL_SERVE_SPEED="8").wait_ready()
     statuses: list[int] = []
     text = "one two three four five six seven " * 210
 

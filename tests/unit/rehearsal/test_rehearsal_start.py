@@ -14,7 +14,10 @@ from typing import Any
 import psutil
 import pytest
 
-from k3lib.rehearsal.arguments import VERSION, parse_arguments
+from k3lib.knowledge.profiles import find_profile
+from k3lib.rehearsal.arguments import parse_arguments
+
+VERSION = find_profile().version
 
 MILESTONES = (
     "REHEARSAL: ",
@@ -122,7 +125,7 @@ def test_unknown_scenario_is_our_error(start: Any) -> None:
 )
 def test_arguments_as_argparse_takes_them(words: list[str], key: str, value: object) -> None:
     """Short forms, underscores, sizes, switches and abbreviations mean what they mean to vLLM."""
-    assert value == parse_arguments(["serve", "m", *words])[key]
+    assert value == parse_arguments(["serve", "m", *words], find_profile())[key]
 
 
 def test_port_in_use(start: Any) -> None:
@@ -203,7 +206,7 @@ def test_refused_configurations(start: Any, flags: tuple[str, ...], text: str) -
 
 def test_slow_start_stays_in_weights(start: Any) -> None:
     """Slow storage never gets past the weights; SIGTERM ends it in order, exit code 0."""
-    running = start(K3_REHEARSAL_SCENARIO="slow-start")
+    running = start(K3_REHEARSAL_SCENARIO="slow-start", VLLM_ENGINE_READY_TIMEOUT_S="1e9")
     time.sleep(1.5)
     assert running.process.poll() is None
     running.process.send_signal(signal.SIGTERM)
@@ -213,9 +216,21 @@ def test_slow_start_stays_in_weights(start: Any) -> None:
     assert "[shutdown] API server: shutdown triggered" in running.log
 
 
+@pytest.mark.parametrize(("ended", "patience_s"), [(True, "600"), (False, "3600")])
+def test_ready_timeout_is_kept_in_modelled_time(start: Any, ended: bool, patience_s: str) -> None:
+    """Twenty minutes of reading outlast vLLM's own 600 s and not the recipe's 3,600, at any speed of this machine."""
+    running = start(VLLM_ENGINE_READY_TIMEOUT_S=patience_s, K3_REHEARSAL_SPEED="20000")
+    if ended:
+        assert running.wait_end() == 1
+        assert f"Waited {patience_s}s (configured by VLLM_ENGINE_READY_TIMEOUT_S)" in running.log
+        assert "Loading weights took" not in running.log
+    else:
+        running.wait_ready()
+
+
 def test_core_killed_while_starting(start: Any) -> None:
     """A core killed before it was ready leaves no traceback of its own; the API server names it; exit code 1."""
-    running = start(K3_REHEARSAL_SCENARIO="slow-start", K3_REHEARSAL_WORKERS="1")
+    running = start(K3_REHEARSAL_SCENARIO="slow-start", K3_REHEARSAL_WORKERS="1", VLLM_ENGINE_READY_TIMEOUT_S="1e9")
     time.sleep(1.0)
     psutil.Process(running.process.pid).children()[0].kill()
     assert running.wait_end() == 1
@@ -231,7 +246,7 @@ def test_intermittent_follows_the_seed(start: Any) -> None:
         seed: read_stage({"K3_REHEARSAL_SCENARIO": "intermittent", "K3_REHEARSAL_SEED": str(seed)}).changes
         for seed in range(200)
     }
-    failing = [seed for seed, changes in drawn.items() if changes.co_tenant_gib]
+    failing = [seed for seed, changes in drawn.items() if changes.tenant_gib]
     assert 80 <= len(failing) <= 120
     healthy = min(set(drawn) - set(failing))
     start(K3_REHEARSAL_SCENARIO="intermittent", K3_REHEARSAL_SEED=str(healthy)).wait_ready()

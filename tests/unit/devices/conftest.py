@@ -1,0 +1,5 @@
+"""Pretend machines for this room."""
+
+from fakes.library import library
+
+__all__ = ["library"]
