@@ -55,6 +55,7 @@ class Gate(Fact):
         seen: The session that decided, or None if there is none.
         outcome: That session's outcome, or None.
         accepted: The reason given for opening it by hand, or None.
+        begins: The campaign lets its calendar begin here, and nothing has run before.
     """
 
     stage: str
@@ -63,19 +64,28 @@ class Gate(Fact):
     seen: str | None = None
     outcome: Outcome | None = None
     accepted: str | None = None
+    begins: bool = False
 
     @property
     def reason(self) -> str:
         """One line on why the gate is open or closed."""
         if self.needs is None:
             return f"{self.stage} is the first stage of this calendar"
+        if self.begins:
+            return f"{self.needs} has not been run; this campaign may begin at {self.stage} (starts_at)"
         if self.seen is None:
             return f"{self.stage} needs {self.needs}, which no session of this campaign has run"
         ended = self.outcome.value if self.outcome else "no verdict"
         return f"{self.stage} needs {self.needs} to pass; its latest session {self.seen} ended with {ended}"
 
 
-def judge_gate(stage: str, calendar: list[str], earlier: list[SessionSummary], accepted: str | None = None) -> Gate:
+def judge_gate(
+    stage: str,
+    calendar: list[str],
+    earlier: list[SessionSummary],
+    accepted: str | None = None,
+    starts_at: str = "",
+) -> Gate:
     """
     Whether a stage may run: the stage before it in the calendar must have passed, in its latest session (R-18).
 
@@ -84,6 +94,7 @@ def judge_gate(stage: str, calendar: list[str], earlier: list[SessionSummary], a
         calendar: The campaign's stages in order; a stage that is not in it follows the last lower number.
         earlier: The campaign's sessions, oldest first.
         accepted: A reason for opening a closed gate by hand.
+        starts_at: The latest stage that may run without any session of the stage before it.
 
     Returns:
         The gate, with the session that decided.
@@ -94,7 +105,8 @@ def judge_gate(stage: str, calendar: list[str], earlier: list[SessionSummary], a
     needs = before[-1]
     ran = [s for s in earlier if s.stage == needs]
     latest = ran[-1] if ran else None
-    is_open = latest is not None and latest.stable
+    begins = latest is None and stage <= starts_at
+    is_open = begins or (latest is not None and latest.stable)
     return Gate(
         stage=stage,
         open=is_open or bool(accepted),
@@ -102,6 +114,7 @@ def judge_gate(stage: str, calendar: list[str], earlier: list[SessionSummary], a
         seen=latest.name if latest else None,
         outcome=latest.outcome if latest else None,
         accepted=accepted if accepted and not is_open else None,
+        begins=begins,
     )
 
 

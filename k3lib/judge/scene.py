@@ -102,10 +102,13 @@ def judge_sources(facts: SessionFacts) -> Verdict:
 def judge_attribution(facts: SessionFacts) -> Verdict:
     """Hidden cost 1, diagnosis: how many things changed together in the last week (R-15)?"""
     scene = _scene(facts)
+    without_gpu = why_no_gpu(facts.plan.campaign.engine.kind, facts.plan.release, facts.plan.campaign.base.flat())
+    if without_gpu == "rehearsal":
+        return Verdict(rule="scene.attribution", sources=["R-15"], outcome=Outcome.NOT_APPLICABLE, case="modelled")
     changes = [c for c in scene.changes() if _recent(c, scene)]
     if not changes and all("changes" in s.reasons for s in scene.hosts.values()):
         return Verdict(rule="scene.attribution", sources=["R-15"], outcome=Outcome.SKIP, case="none")
-    groups = sorted({_group_of_change(c) for c in changes if _matters(c)})
+    groups = sorted({_group_of_change(c) for c in changes if _matters(c)} - ({"driver"} if without_gpu else set()))
     return Verdict(
         rule="scene.attribution",
         sources=["R-15"],

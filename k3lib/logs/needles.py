@@ -66,7 +66,7 @@ class Budget:
     telling: int = 10_000
     routine: int = 256
     sought: int = 50_000
-    marks: int = 20_000
+    marks: int = 200_000
 
 
 @cache
@@ -75,7 +75,7 @@ def load_needles() -> Needles:
     The needles of everything that is known about engine logs and failures.
 
     >>> known = load_needles()
-    >>> "Avg generation throughput: " in known.routine, "CUDA out of memory" in known.telling
+    >>> "Avg generation throughput: " in known.routine, "Traceback (most recent" in known.telling
     (True, True)
     """
     lines = load_engine_lines()
@@ -193,9 +193,9 @@ class Worth:
 
     def judge(self, line: bytes, found: int) -> Passing:
         """Whether a line with these needles passes."""
-        if found & self._marks:
-            return self._judge_mark()
         found &= ~self.exhausted
+        if found & self._marks:
+            return self._judge_mark(found & self._marks)
         telling = found & self._telling
         if telling:
             if self._differs(line, telling) and self._spend(telling, self._budget.telling):
@@ -224,9 +224,10 @@ class Worth:
             self._shapes[shape] = seen
         return seen <= self._budget.repeats
 
-    def _judge_mark(self) -> Passing:
+    def _judge_mark(self, marks: int) -> Passing:
         self._marked += 1
         if self._marked > self._budget.marks:
+            self.exhausted |= marks
             return Passing.NO
         if self._marked > _MOST_FRESH_STARTS:
             return Passing.YES

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from k3lib.spec.model import Strict
 from k3lib.spec.settings import EngineSettings
-from k3lib.spec.vocabulary import EngineKind, Objective
+from k3lib.spec.vocabulary import EngineKind, Objective, StageName
 
 
 class Rehearsal(Strict):
@@ -98,6 +98,9 @@ class Campaign(Strict):
         request: The frozen single request, a file under params/requests/.
         control: What the team may change.
         monitoring: Whether the service is watched in production; None is not known.
+        starts_at: The latest stage that may run without any session before it. A real node keeps the scene
+            first; a campaign to try things out may begin at the minimal start. A session that failed closes
+            the gate all the same.
     """
 
     schema_version: Literal[1] = 1
@@ -110,6 +113,7 @@ class Campaign(Strict):
     request: str
     control: Control = Control()
     monitoring: bool | None = None
+    starts_at: StageName = StageName.SCENE
 
     def identity(self) -> dict[str, object]:
         """

@@ -69,7 +69,9 @@ def prepare_session(places: Places, stage: StageName, spec: SessionSpec) -> Prep
     """
     campaign, folder = read_campaign(places, spec.campaign)
     earlier = summarize_sessions(places.outputs / campaign.name)
-    gate = judge_gate(stage.value, _calendar(folder), earlier, spec.accept_gate or None)
+    gate = judge_gate(
+        stage.value, _calendar(folder), earlier, spec.accept_gate or None, starts_at=campaign.starts_at.value
+    )
     if not gate.open:
         raise _closed(gate)
     program = _find_program(places, campaign, starts=isinstance(spec, TrialSpec))

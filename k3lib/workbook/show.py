@@ -38,6 +38,7 @@ class Head:
     def _table(self) -> Table:
         change = self.plan.change
         changed = ", ".join(f"{key} = {value}" for key, value in change.items()) or "nothing: a repetition of the base"
+        trials = len(self.plan.trials())
         against = self.plan.baseline or "nothing yet: this is the first stable base"
         rows = [
             ["campaign", f"{self.plan.campaign.name} ({self.plan.campaign.objective.value})"],
@@ -45,7 +46,7 @@ class Head:
             ["the one change", changed],
             ["compared with", against],
             ["gate", self.gate.reason + (f" — opened by hand: {self.gate.accepted}" if self.gate.accepted else "")],
-            ["trials", f"{len(self.plan.trials())} fresh starts over {len(self.plan.arms)} arm(s)"],
+            *([["trials", f"{trials} fresh starts over {len(self.plan.arms)} arm(s)"]] if trials else []),
             ["where", self.fingerprint],
             ["frozen request", f"{self.plan.request.name} {self.plan.request_id}"],
         ]

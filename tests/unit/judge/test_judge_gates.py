@@ -44,6 +44,17 @@ def test_anything_else_closes(earlier: list[SessionSummary]) -> None:
     assert "30_minimal_start" in gate.reason
 
 
+def test_a_calendar_may_begin_later() -> None:
+    """Up to the stage that the campaign names nothing need have run; a failure closes the gate all the same."""
+    longer = ["20_compatibility", *CALENDAR]
+    begun = judge_gate("30_minimal_start", longer, [], starts_at="30_minimal_start")
+    assert begun.open
+    assert "may begin at 30_minimal_start" in begun.reason
+    assert not judge_gate("40_single_request", longer, [], starts_at="30_minimal_start").open
+    failed = [ran("a", "20_compatibility", Outcome.FAIL)]
+    assert not judge_gate("30_minimal_start", longer, failed, starts_at="30_minimal_start").open
+
+
 def test_opened_by_hand_is_recorded() -> None:
     """A reason opens a closed gate, and stays in the gate; an open gate records none."""
     assert "demo" == judge_gate("40_single_request", CALENDAR, [], "demo").accepted

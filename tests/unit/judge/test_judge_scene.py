@@ -229,6 +229,14 @@ def test_a_rule_fires_and_is_silent(
     assert render_verdict(verdict, "en")[0] != render_verdict(verdict, "fr")[0]
 
 
+def test_a_driver_is_no_cause_where_there_is_none() -> None:
+    """Packages of a GPU driver explain nothing of an engine on the processor, and nothing at all of a model."""
+    change = changed("upgrade nvidia-driver-580", "upgrade docker-ce")
+    assert ["runtime"] == scene.judge_attribution(build(change, EngineKind.LOCAL, "0.32.0+cpu")).facts["groups"]
+    modelled = scene.judge_attribution(build(change, EngineKind.REHEARSAL, "0.33.0+rehearsal"))
+    assert (Outcome.NOT_APPLICABLE, "modelled") == (modelled.outcome, modelled.case)
+
+
 def test_two_images_under_one_name_are_no_series() -> None:
     """A node that kept an older layer of the tag is found by the id of what runs (R-15)."""
     facts = build()
