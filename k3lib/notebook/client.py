@@ -58,7 +58,10 @@ class K3Client(PapermillNotebookClient):  # type: ignore[misc]  # papermill has 
         self._stop, self._hurry, self._began = asyncio.Event(), asyncio.Event(), asyncio.Event()
         with _signal_handlers(self._on_signal):
             async with self._connected():
-                return await self._run_cells()
+                outcome = await self._run_cells()
+                if outcome.closed:  # all is on disk: a kernel full of drawing libraries need not unload them one by one
+                    self.shutdown_kernel = "immediate"
+                return outcome
 
     run = run_sync(async_run)
 

@@ -11,6 +11,8 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
+import orjson
+
 from k3lib.errors import RecordError
 from k3lib.record.files import write_atomic
 
@@ -59,7 +61,15 @@ def write_notebook(path: Path, document: dict[str, Any]) -> None:
     Raises:
         RecordError: It could not be written.
     """
-    write_atomic(path, json.dumps(document, ensure_ascii=False, indent=1, sort_keys=True) + "\n")
+    write_atomic(path, _encode(document))
+
+
+def _encode(document: dict[str, Any]) -> bytes | str:
+    """A notebook is saved twice a cell; orjson takes a tenth of the time, and refuses only lone surrogates."""
+    try:
+        return orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE)
+    except orjson.JSONEncodeError:
+        return json.dumps(document, ensure_ascii=False, indent=2, sort_keys=True) + "\n"
 
 
 def text_of(source: str | list[str]) -> str:
