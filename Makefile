@@ -57,7 +57,8 @@ $(STAMP): pyproject.toml constraints.txt
 	  "  evidence: $$($(PYTHON) -m venv .venv 2>&1 | tail -n 1)" \
 	  '  next:     apt-get install python3-venv, or the like'; exit 2; }
 	@$(BIN)/python -m pip install -q --disable-pip-version-check uv
-	@$(BIN)/uv pip install -q --python $(BIN)/python -c constraints.txt -e . --group dev
+	@# The machine's own certificates: a company's proxy has one that no bundle knows.
+	@UV_SYSTEM_CERTS=1 UV_NATIVE_TLS=1 $(BIN)/uv pip install -q --python $(BIN)/python -c constraints.txt -e . --group dev
 	@touch $(STAMP)
 
 clean:
