@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from k3lib.judge.answer import Failure, FirstError, Reason, describe_silence, gather_evidence, give_reasons, list_steps
-from k3lib.judge.first_error import Launch, choose_first, meaning, near_in_time, sort_launches
+from k3lib.judge.first_error import Launch, announces, choose_first, meaning, order_by_time, read_quoted, sort_launches
 from k3lib.judge.meaning import judge_advice, judge_domain, judge_oom, judge_phase, judge_route, name_rule
+from k3lib.judge.moments import began_at, near_in_time
 from k3lib.knowledge.signatures import Origin, SignKind
-from k3lib.logs.failure import LogReading, Sign
+from k3lib.logs.failure import LogReading, Sign, is_table_row
 from k3lib.logs.progress import LONG_WAIT_S
 from k3lib.spec.vocabulary import Domain, Oom, Phase, Route
 
@@ -64,8 +65,9 @@ class _Incident:
         return last if last.answered else next(launch for launch in self._engine if not launch.answered)
 
     def _judge_failing(self, failing: list[Launch]) -> Failure:
+        failing = order_by_time(failing)
         first = failing[0]
-        root = choose_first(first)
+        root = choose_first(first) or read_quoted(first)
         if root is not None and root.kind is not SignKind.SYMPTOM:
             return self._judge_sign(self._earlier_around(root, first) or root, first)
         if cause := self._explain(root, first):
@@ -133,7 +135,7 @@ class _Incident:
 
     def _explain(self, symptom: Sign | None, launch: Launch) -> Sign | None:
         """What outside the engine explains a death without words, or a log that just ends."""
-        ended = symptom.moment if symptom else launch.reading.ended
+        ended = began_at(symptom) if symptom else launch.reading.ended
         found = [
             sign
             for sign in self._around
@@ -145,7 +147,8 @@ class _Incident:
             found = [s for s in found if s.origin is not Origin.KERNEL or s.file != launch.file or s.line > answer]
             found = found or [sign for sign in self._around if sign.kind is SignKind.SYMPTOM]
         # The kernel's own line says more than the words of an orchestrator that repeat it.
-        return min(found, key=lambda s: (s.origin is not Origin.KERNEL, s.line), default=None)
+        # A row of a table gives a state, the event behind it the reason.
+        return min(found, key=lambda s: (s.origin is not Origin.KERNEL, is_table_row(s.text), s.line), default=None)
 
     def _earlier_around(self, root: Sign, launch: Launch) -> Sign | None:
         """
@@ -170,12 +173,17 @@ class _Incident:
         return min(earlier, key=lambda sign: sign.line, default=None)
 
     def _is_cut(self, sign: Sign) -> bool:
-        """The log ends inside this line, and what is left of it does not name the error."""
+        """The log ends inside this line and what is left does not name the error, or before what it announces."""
+        cut = self._cut.get(sign.file)
+        if announces(sign) and sign.last in (sign.line, cut):
+            return True
         known = meaning(sign)
         # Whether memory was held by others is told by the numbers of such a line.
         numberless = known is not None and known.oom is Oom.SECONDARY and "total_gib" not in sign.values
-        doubtful = known is None or len(sign.text) < _FEW_WORDS or numberless
-        return doubtful and self._cut.get(sign.file) == sign.line
+        # Who else held memory stands at the end of torch's sentence.
+        halved = "total capacity of" in sign.text and "PyTorch" not in sign.text
+        doubtful = known is None or len(sign.text) < _FEW_WORDS or numberless or halved
+        return doubtful and cut == sign.line
 
     def _hardware_fault(self, sign: Sign) -> Sign | None:
         """The kernel's word on an error that could be the hardware's or a program's."""

@@ -7,23 +7,20 @@ error never; a symptom only while no cause is in sight; inside one traceback the
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import date
 
-from k3lib.knowledge.signatures import Origin, Signature, SignKind, find_signature
-from k3lib.logs.failure import LaunchReading, LogReading, Moment, Sign
+from k3lib.judge.moments import began_at, same_clock
+from k3lib.knowledge.signatures import Origin, Signature, SignKind, find_signature, match_signature
+from k3lib.logs.failure import LaunchReading, LogReading, Sign
 from k3lib.logs.lines import Role
 from k3lib.logs.timeline import MilestoneHit
 from k3lib.spec.vocabulary import Milestone, Phase
 
 _NEAR = {Role.WORKER: 0, None: 1, Role.ENGINE: 1, Role.FRONT_END: 2}
-_SAME_CLOCK_S = 3600.0
-_NEAR_IN_TIME_S = 300.0
-_HOUR_S = 3600.0
-_DAY_S = 86_400.0
-_LEAP_YEAR = 2000  # the year that k3lib/logs/stamps.py gives to times that name none
-_MOST_ZONE_HOURS = 14
+_ANNOUNCES = re.compile(r" raised:$|BackendCompilerFailed: backend=(?!.* raised:)")
 _BREAKS_CONTEXT = {"illegal-memory-access", "device-side-assert", "launch-failure", "gpu-hardware-fault"}
 _DEATHS = {"engine-died-serving", "engine-failed-to-start", "process-died", "killed-by-signal", "native-abort"}
 
@@ -170,7 +167,14 @@ def _say_most(signs: list[Sign]) -> list[Sign]:
     return [s for s in signs if not s.block or s.kind is SignKind.WRAPPER or s is best[(s.file, s.block)]]
 
 
+def announces(sign: Sign) -> bool:
+    """The error is the next one: this one only says who raised it."""
+    return bool(_ANNOUNCES.search(sign.text))
+
+
 def _says(sign: Sign) -> int:
+    if announces(sign):
+        return 3
     if sign.signature:
         return 4 if sign.kind in (SignKind.CAUSE, SignKind.REQUEST) else 2
     if sign.exception is None:
@@ -197,14 +201,39 @@ def choose_first(launch: Launch) -> Sign | None:
     )
 
 
+def read_quoted(launch: Launch) -> Sign | None:
+    """The first wrapper that quotes an error which is known, as that error; None if none does."""
+    for wrapper in launch.wrappers:
+        match = match_signature(wrapper.values.get("quoted") or "")
+        if match is not None and match.signature.kind in (SignKind.CAUSE, SignKind.SYMPTOM):
+            said = match.signature
+            known = {"signature": said.id, "kind": said.kind, "origin": said.origin, "values": match.found.groupdict()}
+            return wrapper.model_copy(update=known)
+    return None
+
+
 def _earliest(signs: list[Sign]) -> Sign | None:
     if not signs:
         return None
     first = min(signs, key=lambda sign: sign.line)
     if first.moment.seconds is None:
         return first
-    rivals = [sign for sign in signs if _same_clock(sign, first)]
-    return min(rivals, key=lambda s: (s.moment.seconds, _NEAR[s.role], s.line), default=first)
+    rivals = [sign for sign in signs if same_clock(sign, first)]
+    times = [sign.moment.seconds or 0.0 for sign in rivals]
+    # A clock of whole seconds cannot say that it was earlier than one with fractions.
+    whole = any(time.is_integer() for time in times)
+    nearest = min((_NEAR[sign.role] for sign in rivals), default=0)
+
+    def order(i: int) -> tuple[float, int, int]:
+        # Native code that names no process is a part of whichever one it speaks in.
+        distance = nearest if _is_native(rivals[i]) else _NEAR[rivals[i].role]
+        return math.floor(times[i]) if whole else times[i], distance, rivals[i].line
+
+    return rivals[min(range(len(rivals)), key=order)] if rivals else first
+
+
+def _is_native(sign: Sign) -> bool:
+    return sign.role is None and sign.signature is not None and sign.exception is None
 
 
 def _before_its_echo(first: Sign | None, causes: list[Sign]) -> Sign | None:
@@ -217,38 +246,24 @@ def _before_its_echo(first: Sign | None, causes: list[Sign]) -> Sign | None:
     return _earliest(broken) or first
 
 
-def _same_clock(sign: Sign, other: Sign) -> bool:
-    mine, its = sign.moment, other.moment
-    if sign.file != other.file or mine.seconds is None or its.seconds is None:
-        return False
-    same = (mine.year_known, mine.zone_known) == (its.year_known, its.zone_known)
-    return same and abs(mine.seconds - its.seconds) < _SAME_CLOCK_S
-
-
-def near_in_time(moment: Moment, other: Moment | None) -> bool:
+def order_by_time(launches: list[Launch]) -> list[Launch]:
     """
-    Whether two moments of different clocks can belong together: within five minutes.
+    Failing launches, the one whose error began first in front; a file that only repeats errors last.
 
-    A clock that names no zone may be off by whole hours; one that names no day, as the kernel's seconds since
-    boot, cannot be compared and is believed.
+    Launches of one file keep their order. Where the clocks of files cannot be compared, a cause goes before a symptom.
     """
-    if other is None:
-        return True
-    if moment.outer_s is not None and other.outer_s is not None:
-        return abs(moment.outer_s - other.outer_s) <= _NEAR_IN_TIME_S
-    if moment.seconds is None or other.seconds is None:
-        return True
-    same_year = moment.year_known and other.year_known
-    here_s, there_s = (m.seconds if same_year else _without_year(m) for m in (moment, other))
-    apart_s = abs((here_s or 0.0) - (there_s or 0.0))
-    if not (moment.zone_known and other.zone_known):
-        hours = round(apart_s / _HOUR_S)
-        apart_s = abs(apart_s - hours * _HOUR_S) if hours <= _MOST_ZONE_HOURS else apart_s
-    return apart_s <= _NEAR_IN_TIME_S
+    roots: dict[str, Sign | None] = {}
+    for launch in launches:
+        if launch.file not in roots:
+            roots[launch.file] = choose_first(launch)
+    told = [root for root in roots.values() if root is not None]
+    clocks = {(root.moment.year_known, root.moment.zone_known) for root in told if root.moment.seconds is not None}
+    comparable = len(clocks) == 1 and all(root.moment.seconds is not None for root in told)
 
+    def order(launch: Launch) -> tuple[bool, float]:
+        root = roots[launch.file]
+        if root is None:
+            return True, 0.0
+        return False, (began_at(root).seconds or 0.0) if comparable else float(root.kind is SignKind.SYMPTOM)
 
-def _without_year(moment: Moment) -> float | None:
-    if moment.seconds is None or not moment.year_known:
-        return moment.seconds
-    days, rest_s = divmod(moment.seconds, _DAY_S)
-    return date.fromordinal(int(days)).replace(year=_LEAP_YEAR).toordinal() * _DAY_S + rest_s
+    return sorted(launches, key=order)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 
 from k3lib.judge.first_error import Launch, meaning
+from k3lib.knowledge.signatures import Origin
 from k3lib.logs.failure import Sign
+from k3lib.logs.lines import Role
 from k3lib.spec.vocabulary import Domain, Oom, Phase, Route
 
 _OWN_GIB = 3.0  # what an idle GPU's driver, reserve and own context can take
@@ -18,6 +20,7 @@ _DEFECT = re.compile(
     r"(?:^|\.)(?:Assertion|Attribute|Type|Index|Key|NotImplemented|UnboundLocal|Name|ZeroDivision)Error$"
 )
 _CLIENT = re.compile(r"(?:^|\.)(?:Value|Validation|VLLMValidation|BadRequest|JSONDecode|RequestValidation)Error$")
+_ENGINE_ROLES = (Role.WORKER, Role.ENGINE)
 _TIMED_OUT = re.compile(r"Timeout(?:Error|Expired)?$")
 
 
@@ -39,7 +42,9 @@ def judge_phase(sign: Sign | None, launch: Launch) -> Phase:
         phase = known.at_least
     if launch.died_serving:
         phase = Phase.SERVING
-    most = known.at_most if known else None
+    # An orchestrator can stop at any time what has come up; the engine's own words of that kind belong to a start.
+    stopped_later = sign is not None and sign.ready and sign.origin is Origin.OUTSIDE
+    most = known.at_most if known and not stopped_later else None
     if launch.failed_to_start and phase is Phase.SERVING and not (sign and sign.ready):
         most = most or Phase.MEMORY
     return most if most and phase.order > most.order else phase
@@ -48,12 +53,28 @@ def judge_phase(sign: Sign | None, launch: Launch) -> Phase:
 def _phase_reached(sign: Sign | None, launch: Launch) -> Phase:
     reached = launch.reading.timeline.phase
     if sign is None:
-        return reached
-    if sign.file == launch.file:
+        # The text is missing; the traceback that repeats it stood in the same step.
+        frames = next((s.frames for s in launch.wrappers if s.frames and s.role in _ENGINE_ROLES), None)
+        return frames or _unplaced(launch) or _at_least_init(reached, launch.wrappers)
+    # What ended it from outside ended it where it stood, wherever in the file that is told.
+    if sign.file == launch.file and sign.origin is not Origin.OUTSIDE:
         reached = sign.reached
     if sign.ready and not launch.failed_to_start:
         return Phase.SERVING
-    return sign.frames or reached
+    return sign.frames or _at_least_init(reached, [sign])
+
+
+def _unplaced(launch: Launch) -> Phase | None:
+    """What a repeated error assumes about its phase where nothing else shows one."""
+    if launch.last_step() or launch.failed_to_start:
+        return None
+    return next((found.unplaced for s in launch.wrappers if (found := meaning(s)) and found.unplaced), None)
+
+
+def _at_least_init(reached: Phase, signs: list[Sign]) -> Phase:
+    """Where an engine process or a worker speaks, configuration is over."""
+    spoke = any(sign.role in _ENGINE_ROLES for sign in signs)
+    return Phase.INIT if spoke and reached.order < Phase.INIT.order else reached
 
 
 def judge_oom(sign: Sign, launch: Launch, launches: list[Launch]) -> Oom:
@@ -69,7 +90,7 @@ def judge_oom(sign: Sign, launch: Launch, launches: list[Launch]) -> Oom:
     own = known.oom if known else Oom.NONE
     if own is Oom.SECONDARY:
         return Oom.SECONDARY if held_by_others(sign) else Oom.NONE
-    if own is Oom.ROOT and _had_room(sign):
+    if own is Oom.ROOT and (_had_room(sign) or _others_gib(sign) > _OWN_GIB):
         return Oom.SECONDARY
     if own is not Oom.NONE:
         return own
@@ -99,6 +120,12 @@ def _had_room(sign: Sign) -> bool:
     return tried is not None and free is not None and free > _MUCH_FREE * tried
 
 
+def _others_gib(sign: Sign) -> float:
+    """What processes beside the one that speaks hold of this GPU, as the allocator lists them."""
+    held = re.findall(r"has ([\d.]+ [KMGT]iB)", sign.values.get("others") or "")
+    return sum(_size(text) or 0.0 for text in held) / _SIZES["GiB"]
+
+
 def _size(text: str | None) -> float | None:
     if not text:
         return None
@@ -121,7 +148,9 @@ def judge_route(sign: Sign, launch: Launch, phase: Phase, oom: Oom) -> Route:
     """
     known = meaning(sign)
     if known is None:
-        return _route_unknown(sign, phase)
+        return _route_unknown(sign, phase, launch)
+    if known.id == "gpu-out-of-memory" and _others_gib(sign) > _OWN_GIB:
+        return Route.FIX_ENVIRONMENT
     if known.id == "gpu-out-of-memory":
         return _route_gpu_memory(phase, oom) if _phase_is_shown(sign, launch) else Route.INCONCLUSIVE
     if known.id == "gpu-memory-held":
@@ -151,17 +180,25 @@ def _route_gpu_memory(phase: Phase, oom: Oom) -> Route:
     return Route.EXTEND if phase is Phase.WEIGHTS else Route.TUNE
 
 
-def _route_unknown(sign: Sign, phase: Phase) -> Route:
+def _route_unknown(sign: Sign, phase: Phase, launch: Launch) -> Route:
     name = sign.exception
     if name is None or _TIMED_OUT.search(name):
         return Route.INCONCLUSIVE
     if _ENVIRONMENT.search(name):
         return Route.FIX_ENVIRONMENT
+    if phase is Phase.SERVING and _CLIENT.search(name) and _before_requests(sign, launch):
+        return Route.FIX_COMMAND
     if phase is Phase.SERVING:
         return Route.REPORT_UPSTREAM if not (_CLIENT.search(name) and _of_front_end(sign)) else Route.FIX_CLIENT
     if phase in (Phase.WEIGHTS, Phase.MEMORY) or _DEFECT.search(name):
         return Route.REPORT_UPSTREAM
     return Route.FIX_ENVIRONMENT if phase is Phase.INIT else Route.FIX_COMMAND
+
+
+def _before_requests(sign: Sign, launch: Launch) -> bool:
+    """The engine had come up and its API had not: what is refused there stands in the command."""
+    came_up = sign.file == launch.file and launch.last_step(before=sign.line) is not None
+    return came_up and not (sign.ready or launch.died_serving or sign.frames is Phase.SERVING)
 
 
 def _of_front_end(sign: Sign) -> bool:
@@ -215,10 +252,10 @@ def judge_advice(sign: Sign, phase: Phase, oom: Oom, route: Route) -> str | None
     if known is None:
         return UNKNOWN_ADVICE.get(route)
     if known.id == "gpu-out-of-memory":
-        if oom is Oom.SECONDARY:
-            return "find-first-rank"
         if route is Route.FIX_ENVIRONMENT:
             return "memory-held"
+        if oom is Oom.SECONDARY:
+            return "find-first-rank"
         return known.advice if route is Route.INCONCLUSIVE else GPU_MEMORY_ADVICE.get(phase, known.advice)
     if known.id == "gpu-memory-held" and route is Route.TUNE:
         return "utilization"

@@ -118,7 +118,7 @@ class BlockReader:
         return block
 
     def _part(self, line: LogLine, block: Block | None) -> Part:
-        text = line.text
+        text = line.said
         if TRACEBACK in text:
             return Part.OPENING
         if 'File "' in text and _FRAME.match(text):

@@ -8,6 +8,7 @@ of signs that one process repeats, the first is kept and the rest are counted.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -26,6 +27,7 @@ from k3lib.spec.vocabulary import Phase
 _MOST_SIGNS = 600
 _MOST_TEXT = 2000
 _KEPT_LAUNCHES = 64  # of the beginning and of the end
+_TABLE_ROW = re.compile(r"\s\d+/\d+\s+[A-Z]\w+\s+\d")  # of `kubectl get pods`
 _QUIET = (Level.DEBUG, Level.INFO, Level.WARNING)
 
 
@@ -126,6 +128,16 @@ class LogReading(Fact):
     cut: int | None = None
 
 
+def is_table_row(text: str) -> bool:
+    """
+    Whether a line is a row of a table of pods.
+
+    >>> is_table_row("kimi-0   0/1     ImagePullBackOff   0          14m")
+    True
+    """
+    return bool(_TABLE_ROW.search(text))
+
+
 def read_failures(file: str, lines: Iterable[LogLine]) -> LogReading:
     """
     The signs of failure in one log.
@@ -178,7 +190,7 @@ class _LaunchReader:
         self._watch_clock(line)
         if part in (Part.FRAME, Part.SOURCE, Part.CHAIN):
             return
-        match = match_signature(line.text)
+        match = match_signature(line.said)
         if match is not None:
             if match.signature.kind is SignKind.HARMLESS or (match.signature.id == "request-aborted" and not aborted):
                 return
@@ -222,7 +234,8 @@ class _LaunchReader:
         values: dict[str, str | None],
     ) -> None:
         who = (line.process, line.pid, line.rank)
-        what = signature.id if signature else (exception, line.text[:80])
+        # A row of a table gives a state; the event behind it, in the same words, gives the reason.
+        what = (signature.id, is_table_row(line.text)) if signature else (exception, line.text[:80])
         key = (who, what, self._timeline.phase, block.number if block and signature is None else 0)
         if key in self._seen or len(self._signs) >= _MOST_SIGNS:
             self._repeated += 1

@@ -94,7 +94,7 @@ def split_launches(lines: Iterable[LogLine]) -> Iterator[Event]:
     launch = 1
     state = _LaunchState()
     for line in lines:
-        hits = match_line(line.text)
+        hits = match_line(line.said)
         if state.begins_anew(line, hits, separators):
             launch += 1
             state = _LaunchState()
@@ -116,7 +116,7 @@ class _LaunchState:
         """Whether this line is the first of another launch."""
         if self._ended and (line.process is not None or line.level is not None or hits):
             return True
-        if any(pattern.search(line.text) for pattern in separators.starts):
+        if any(pattern.search(line.said) for pattern in separators.starts):
             return self._furthest >= 0 or self._failed
         names = {hit.milestone for hit in hits}
         if Milestone.API_SERVER_STARTED in names:
@@ -133,8 +133,8 @@ class _LaunchState:
                 self._front_ends[line.process] = line.pid
             if hit.milestone is Milestone.ENGINE_INITIALIZING:
                 self._engines[line.process] = line.pid
-        self._failed |= line.level in (Level.ERROR, Level.CRITICAL) or "Traceback (most" in line.text
-        self._ended |= any(pattern.search(line.text) for pattern in separators.ends)
+        self._failed |= line.level in (Level.ERROR, Level.CRITICAL) or "Traceback (most" in line.said
+        self._ended |= any(pattern.search(line.said) for pattern in separators.ends)
 
     def _front_end_again(self, line: LogLine) -> bool:
         if line.process not in self._front_ends:

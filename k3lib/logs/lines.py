@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+from k3lib.logs.margins import Margin
 from k3lib.logs.prefixes import Head, Level, parse_level, parse_rank, peel_prefixes, strip_colour
 from k3lib.logs.stamps import Stamp, parse_stamp
 
@@ -29,6 +30,11 @@ _MOST_NESTING = 3  # JSON texts inside JSON texts
 
 _COUNT = r"[\d.,]{1,16}[A-Za-z]{0,3}"
 _BAR = re.compile(rf"\d{{1,3}}%(?:\|[^|]{{0,400}}\| ?| Completed \| ){_COUNT}/{_COUNT} \[[^\]]{{0,200}}\]")
+# A record of a request ends in what the client wrote; that is no word of the engine.
+_REQUEST = re.compile(
+    r"(?:(?:Received|Added) request|Request|Generated response|Receive:)\b"
+    r".{0,200}?\b(?:prompt|output|text|messages)[:=]"
+)
 _ROLES = re.compile(
     r"(?P<worker>^(?:Vllm|Ray)?Worker)|(?P<engine>^(?:EngineCore|MQLLMEngine|LLMEngine))"
     r"|(?P<front_end>^(?:API_?Server|RustFrontend|DPCoordinator))",
@@ -83,6 +89,12 @@ class LogLine:
         found = _ROLES.search(self.process) if self.process else None
         return Role(found.lastgroup) if found and found.lastgroup else None
 
+    @property
+    def said(self) -> str:
+        """What the program itself says: the text without a client's prompt or the model's answer."""
+        found = _REQUEST.match(self.text) if self.text[:3] in ("Rec", "Add", "Req", "Gen") else None
+        return self.text[: found.end()] if found else self.text
+
 
 def read_lines(source: bytes | str | Iterable[bytes | str]) -> Iterator[LogLine]:
     """
@@ -97,11 +109,12 @@ def read_lines(source: bytes | str | Iterable[bytes | str]) -> Iterator[LogLine]
     >>> [line.text for line in read_lines(b"(Worker_TP0 pid=7) INFO 09-01 07:20:24 [a.py:5] hello\\n")]
     ['hello']
     """
+    margin = Margin()
     for number, raw, clipped in _physical_lines([source] if isinstance(source, bytes | str) else source):
-        yield from parse_line(number, raw, clipped=clipped)
+        yield from parse_line(number, raw, clipped=clipped, margin=margin)
 
 
-def parse_line(number: int, raw: bytes, *, clipped: bool = False) -> list[LogLine]:
+def parse_line(number: int, raw: bytes, *, clipped: bool = False, margin: Margin | None = None) -> list[LogLine]:
     """
     The records of one physical line.
 
@@ -109,6 +122,7 @@ def parse_line(number: int, raw: bytes, *, clipped: bool = False) -> list[LogLin
         number: Its number, 1 or more.
         raw: Its bytes without the newline.
         clipped: Whether its middle is missing.
+        margin: What its log's unknown wrappers put before every line; None reads the line on its own.
 
     Returns:
         One record; more for a progress bar with something glued to it or for several lines in one JSON text.
@@ -116,7 +130,7 @@ def parse_line(number: int, raw: bytes, *, clipped: bool = False) -> list[LogLin
     if number == 1:
         raw = raw.removeprefix(b"\xff\xfe").removeprefix(b"\xfe\xff")
     text = strip_colour(raw.replace(b"\0", b"").decode("utf-8", "replace").strip("\r\ufeff"))
-    heads = _read_text(text, _MOST_NESTING)[:_MOST_PIECES]
+    heads = _read_text(text, _MOST_NESTING, margin or Margin())[:_MOST_PIECES]
     for head, _ in heads[1:]:
         head.outer = head.outer or heads[0][0].outer
     return [_record(number, head, message, clipped) for head, message in heads]
@@ -179,36 +193,40 @@ def is_overlong(size_bytes: int) -> bool:
     return size_bytes > 2 * _KEPT_BYTES
 
 
-def _read_text(text: str, nesting: int) -> list[tuple[Head, str]]:
-    head, message = peel_prefixes(text)
+def _read_text(text: str, nesting: int, margin: Margin) -> list[tuple[Head, str]]:
+    head, message = peel_prefixes(text, margin)
     if message.startswith("{") and nesting:
         inner, wrapped = _unwrap_json(message)
         if wrapped is not None:
-            return _read_wrapped(head, inner, wrapped, nesting - 1)
+            return _read_wrapped(head, inner, _read_inside(wrapped, nesting - 1, margin))
     if "\r" not in message and "%" not in message:
         return [(head, message)]
-    return _read_bars(head, message)
+    return _read_bars(head, message, margin)
 
 
-def _read_wrapped(head: Head, inner: Head, wrapped: str, nesting: int) -> list[tuple[Head, str]]:
-    read: list[tuple[Head, str]] = []
+def _read_inside(wrapped: str, nesting: int, margin: Margin) -> Iterator[tuple[Head, str]]:
     for part in wrapped.rstrip("\r\n").split("\n")[:_MOST_PIECES]:
-        for own, text in _read_text(strip_colour(part.rstrip("\r")), nesting):
-            # The outermost clock is the wrapper's; everything else the inside knows better.
-            own.outer = head.outer or inner.outer or own.outer
-            own.inherit(inner)
-            own.inherit(head)
-            read.append((own, text))
-    return read
+        yield from _read_text(strip_colour(part.rstrip("\r")), nesting, margin)
 
 
-def _read_bars(head: Head, message: str) -> list[tuple[Head, str]]:
+def _read_wrapped(head: Head, inner: Head, read: Iterable[tuple[Head, str]]) -> list[tuple[Head, str]]:
+    told: list[tuple[Head, str]] = []
+    for own, text in read:
+        # The outermost clock is the wrapper's; everything else the inside knows better.
+        own.outer = head.outer or inner.outer or own.outer
+        own.inherit(inner)
+        own.inherit(head)
+        told.append((own, text))
+    return told
+
+
+def _read_bars(head: Head, message: str, margin: Margin) -> list[tuple[Head, str]]:
     read: list[tuple[Head, str]] = []
     last_label: str | None = None
     # A prefix can stand alone before a carriage return: it belongs to what was drawn first.
     owner: Head | None = head
     for piece in _cut_bars(message):
-        own, text = peel_prefixes(piece)
+        own, text = peel_prefixes(piece, margin)
         if owner is not None:
             own.inherit(owner)
             owner = None

@@ -24,6 +24,7 @@ import re
 from collections.abc import Callable
 from enum import StrEnum
 
+from k3lib.logs.margins import Margin
 from k3lib.logs.stamps import Stamp, parse_stamp
 
 
@@ -57,6 +58,11 @@ class Head:
         self.source: str | None = None
         self.host: str | None = None
         self.service: str | None = None
+
+    @property
+    def of_engine(self) -> bool:
+        """The engine's own prefix was among them, or a level that only a program writes."""
+        return self.process is not None or self.time is not None or self.level is not None
 
     def inherit(self, other: Head) -> None:
         """Takes from another head whatever this one lacks."""
@@ -126,7 +132,12 @@ def _take_process(head: Head, found: re.Match[str]) -> None:
     name = found.group("name")
     head.process = name
     head.pid = int(found.group("pid"))
-    head.rank = parse_rank(name) or (head.rank if head.rank and head.rank.startswith("rank") else None)
+    number = found.group("number")  # vLLM 0.8 and 0.9 told it apart from the name
+    head.rank = (
+        parse_rank(name)
+        or (f"rank{number}" if number else None)
+        or (head.rank if head.rank and head.rank.startswith("rank") else None)
+    )
     head.host = found.group("host") or head.host
 
 
@@ -194,7 +205,7 @@ _BRACKETED = _peelers(
     (rf"\[{_LEVEL}\] ?", _take_fields),
 )
 _PROCESS = _peelers(
-    (rf"\((?P<name>[^\s=]{{1,120}}) {_PID}", _take_process),
+    (rf"\((?P<name>[^\s=]{{1,120}})(?: rank=(?P<number>\d{{1,5}}))? {_PID}", _take_process),
     (rf"\({_PID}", _take_fields),
     (r"\(raylet(?:, ip=(?P<host>[^)\s]{1,80}))?\) ?", _take_fields),
 )
@@ -210,7 +221,7 @@ _DIGITS = _peelers(
 )
 _WORDS = _peelers(
     # The left end of a paste, or a write between two others, can cut the bracket off.
-    (rf"(?P<name>\w{{3,60}}) {_PID}", _take_process),
+    (rf"(?P<name>\w{{3,60}})(?: rank=(?P<number>\d{{1,5}}))? {_PID}", _take_process),
     (
         rf"{_LEVEL} (?P<stamp>(?:\d{{4}}-)?\d{{1,2}}-\d{{1,2}} {_CLOCK})(?: \[?{_SOURCE}\])?(?: |$)",
         _take_engine,
@@ -220,7 +231,7 @@ _WORDS = _peelers(
     (rf"(?P<level>[DIWEF])(?P<stamp>\d{{4}} {_CLOCK})\s+(?P<pid>\d{{1,10}})\s{_SOURCE}\] ?", _take_engine),
     (
         r"(?P<stamp>[A-Z][a-z]{2} [ \d]\d \d{2}:\d{2}:\d{2}(?:\.\d{1,9})?) (?P<host>[\w.-]{1,80})"
-        r" (?P<service>[^\s:\[]{1,80})(?:\[(?P<pid>\d{1,10})\])?: ?",
+        r" (?!\w*(?:[Ee]rror|Exception|Failure)\b)(?P<service>[^\W\d][^\s:\[]{0,79})(?:\[(?P<pid>\d{1,10})\])?: ?",
         _take_wrapper,
     ),
     (r"(?P<host>[\w.-]{1,80}):(?P<pid>\d{1,10}):\d{1,10} \[\d{1,3}\] (?=.{0,200}NCCL )", _take_fields),
@@ -231,17 +242,19 @@ _WORDS = _peelers(
         _take_fields,
     ),  # stern: pod, container
 )
-# A quotation, a code block of a forum: only where a line of a log follows, else it is the message's own.
-_MARGIN = _peelers((rf"(?:> | {{1,16}}|\t)(?={_LOG_LINE})", _take_nothing))
+# A quotation, a code block of a forum: only where a clock follows, else it is the message's own, or
+# the log's margin (k3lib/logs/margins.py).
+_QUOTED = _peelers((r"(?:> | {1,16}|\t)(?=\d{4}-\d\d-\d\d[T ]\d\d:)", _take_nothing))
 _AFTER = _peelers(*_AFTER_STAMP)
 
 
-def peel_prefixes(text: str) -> tuple[Head, str]:
+def peel_prefixes(text: str, margin: Margin | None = None) -> tuple[Head, str]:
     """
     The prefixes of one line, and what is left: the message as the program wrote it.
 
     Args:
         text: One line without its line end and without colour.
+        margin: The unknown heads of this log so far; None reads the line on its own.
 
     Returns:
         What the prefixes said, and the message with its own indentation.
@@ -251,13 +264,24 @@ def peel_prefixes(text: str) -> tuple[Head, str]:
     ('vllm-1', 'Worker_PP0_TP1', 'PP0_TP1', <Level.INFO: 'info'>, 'Loading model…')
     """
     head = Head()
-    at, stamped = 0, False
+    margin = margin or Margin()
+    at = _peel_known(head, text, 0)
+    if head.of_engine:
+        margin.note_bare()
+    # Only outside the engine's own prefix: beyond it, what looks like one is quoted.
+    elif (end := margin.find_end(text, at)) > at:
+        at = _peel_known(head, text, end)
+    return head, text[at:]
+
+
+def _peel_known(head: Head, text: str, at: int) -> int:
+    stamped = False
     for _ in range(_MOST_LAYERS):
         end, stamped = _peel_one(head, text, at, stamped)
         if end == at:
             break
         at = end
-    return head, text[at:]
+    return at
 
 
 def _peel_one(head: Head, text: str, at: int, stamped: bool) -> tuple[int, bool]:
@@ -271,7 +295,7 @@ def _peel_one(head: Head, text: str, at: int, stamped: bool) -> tuple[int, bool]
     elif first.isalpha() or first == "_":
         peelers = _WORDS
     else:
-        peelers = _MARGIN
+        peelers = _QUOTED
     for pattern, take in peelers if not stamped else (*peelers, *_AFTER):
         found = pattern.match(text, at)
         if found and found.end() > at:

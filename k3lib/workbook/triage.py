@@ -10,6 +10,7 @@ from k3lib.judge.answer import Failure
 from k3lib.judge.failure import judge_failure
 from k3lib.logs.failure import LogReading, read_failures
 from k3lib.logs.lines import LogLine, parse_line
+from k3lib.logs.margins import Margin
 from k3lib.logs.needles import load_needles
 from k3lib.logs.scan import RawLine, Scan
 from k3lib.record.incident import Note, open_incident
@@ -116,12 +117,13 @@ class _Surroundings:
             yield chunk
 
     def _parse(self, raw: Iterable[RawLine]) -> Iterator[LogLine]:
+        margin = Margin()
         for line in raw:
             if self._bytes < self._room_bytes:
                 text = line.data[:2000]
                 self._texts[line.number] = text
                 self._bytes += len(text) + 100
-            yield from parse_line(line.number, line.data, clipped=line.clipped)
+            yield from parse_line(line.number, line.data, clipped=line.clipped, margin=margin)
 
     def lines(self, first: int, last: int, told: int) -> list[tuple[int, str]]:
         """The lines of a block, at most 40: its beginning, and what stands around the line that names the error."""
