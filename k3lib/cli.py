@@ -110,16 +110,17 @@ def render(
     """Rebuild record, page, manifest and index from a session's evidence."""
     from k3lib.record.parameters import find_places
     from k3lib.record.sessions import find_session
-    from k3lib.workbook.lifecycle import keep_record
-    from k3lib.workbook.render import render_session
+    from k3lib.workbook.render import rebuild_session
 
     paths = find_session(find_places().outputs, target)
-    record = keep_record(paths)
-    render_session(paths, record)
+    rebuild_session(paths)
+    page = paths.html if paths.notebook.exists() else None
     if json:
-        _print_json({"folder": str(paths.folder), "html": str(paths.html)})
+        _print_json({"folder": str(paths.folder), "html": str(page) if page else None})
+    elif page:
+        print(f"rendered {page}")
     else:
-        print(f"rendered {paths.html}")
+        print(f"rendered {paths.record}; there is no notebook in the folder, so there is no page of it")
 
 
 @app.command(name="try")

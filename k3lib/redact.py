@@ -20,7 +20,7 @@ _SECRET_NAME = (
 )
 _RULES: list[tuple[str, re.Pattern[str]]] = [
     ("key", re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)", re.S)),
-    ("login", re.compile(r"(?<=://)[^/\s:@'\"]+:[^/\s@'\"]+(?=@)")),
+    ("login", re.compile(r"(?<=://)(?!<login:)[^/\s:@'\"]+(?::[^/\s@'\"]*)?(?=@)")),
     (
         "token",
         re.compile(
@@ -38,6 +38,8 @@ _RULES: list[tuple[str, re.Pattern[str]]] = [
     ("home", re.compile(r"(?<![\w.])(?:/home|/Users|/lustre/home|/nfs/home)/[A-Za-z0-9._-]+")),
     ("address", re.compile(r"(?<![\d.])(?!127\.|0\.0\.0\.0)(?:\d{1,3}\.){3}\d{1,3}(?![\d.]|\+)")),
 ]
+_NAMED = re.compile(_SECRET_NAME, re.I)
+_FIELD = re.compile(r"[a-z_]+")
 _HARMLESS = re.compile(r"^(?:[\d.,]+|None|null|True|False|true|false|<[a-z]+:[0-9a-f]{6}>.*|\*+)$")
 
 
@@ -82,16 +84,53 @@ class Redactor:
         return whole.replace(secret, self.placeholder(kind, secret)) + "\n" * secret.count("\n")
 
     def value(self, value: object) -> object:
-        """The same JSON-like value with every text redacted, keys too; a key that names a secret hides its value."""
+        """
+        The same JSON-like value with every text redacted, keys too; a key that names a secret hides its value.
+
+        A key of small letters alone is a field's name and stays, whatever this machine and its users are called.
+        """
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):
-            return {self.text(str(k)): self._named(str(k), v) for k, v in value.items()}
+            return {self._key(str(k)): self._named(str(k), v) for k, v in value.items()}
         if isinstance(value, list | tuple):
             return [self.value(v) for v in value]
         return value
 
+    def _key(self, key: str) -> str:
+        return key if _FIELD.fullmatch(key) else self.text(key)
+
     def _named(self, name: str, value: object) -> object:
-        if isinstance(value, str) and value and re.fullmatch(_SECRET_NAME, name, re.I) and not _HARMLESS.match(value):
+        if not _NAMED.fullmatch(name):
+            return self.value(value)
+        if isinstance(value, list | tuple):
+            return [self._named(name, v) for v in value]
+        if isinstance(value, str) and value and not _HARMLESS.match(value):
             return self.placeholder("secret", value)
         return self.value(value)
+
+
+def find_secrets(value: object) -> set[str]:
+    """
+    The texts that stand under the name of a secret anywhere in a JSON-like value, so that they can be hidden elsewhere.
+
+    Args:
+        value: Parameters as they were read.
+
+    Returns:
+        Texts of at least six characters; a shorter one would hide too much else.
+
+    >>> find_secrets({"environment": {"MY_SECRET": "opensesame", "TZ": "UTC"}})
+    {'opensesame'}
+    """
+    if isinstance(value, list | tuple):
+        return {secret for one in value for secret in find_secrets(one)}
+    if not isinstance(value, Mapping):
+        return set()
+    found: set[str] = set()
+    for name, under in value.items():
+        values = under if isinstance(under, list | tuple) else [under]
+        if _NAMED.fullmatch(str(name)):
+            found |= {v for v in values if isinstance(v, str) and len(v) >= 6 and not _HARMLESS.match(v)}
+        found |= find_secrets(under)
+    return found

@@ -54,6 +54,7 @@ class Gate(Fact):
         needs: The stage before it in this calendar, or None for the first.
         seen: The session that decided, or None if there is none.
         outcome: That session's outcome, or None.
+        state: How that session ended, or None.
         accepted: The reason given for opening it by hand, or None.
         begins: The campaign lets its calendar begin here, and nothing has run before.
     """
@@ -63,6 +64,7 @@ class Gate(Fact):
     needs: str | None
     seen: str | None = None
     outcome: Outcome | None = None
+    state: SessionState | None = None
     accepted: str | None = None
     begins: bool = False
 
@@ -75,7 +77,8 @@ class Gate(Fact):
             return f"{self.needs} has not been run; this campaign may begin at {self.stage} (starts_at)"
         if self.seen is None:
             return f"{self.stage} needs {self.needs}, which no session of this campaign has run"
-        ended = self.outcome.value if self.outcome else "no verdict"
+        cut_short = self.state not in (None, SessionState.CLOSED)
+        ended = f"{self.state}" if cut_short else self.outcome.value if self.outcome else "no verdict"
         return f"{self.stage} needs {self.needs} to pass; its latest session {self.seen} ended with {ended}"
 
 
@@ -113,6 +116,7 @@ def judge_gate(
         needs=needs,
         seen=latest.name if latest else None,
         outcome=latest.outcome if latest else None,
+        state=latest.state if latest else None,
         accepted=accepted if accepted and not is_open else None,
         begins=begins,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from k3lib.judge.catalogue import RULES
 from k3lib.judge.start import SessionFacts
 from k3lib.judge.verdict import Verdict, combine_outcomes
-from k3lib.spec.vocabulary import Outcome
+from k3lib.spec.vocabulary import Outcome, SessionState
 
 
 def judge_session(facts: SessionFacts) -> list[Verdict]:
@@ -36,3 +36,13 @@ def judge_stage(verdicts: list[Verdict]) -> Outcome:
     outcome = combine_outcomes([v.outcome for v in verdicts])
     unknown = any(v.rule == "compatibility.path" and v.outcome is Outcome.SKIP for v in verdicts)
     return Outcome.SKIP if unknown and outcome in (Outcome.WARN, Outcome.PASS) else outcome
+
+
+def judge_ending(outcome: Outcome, state: SessionState) -> Outcome:
+    """
+    The outcome of a stage whose session may have been cut short: what failed has failed, but nothing has passed.
+
+    >>> judge_ending(Outcome.PASS, SessionState.INTERRUPTED), judge_ending(Outcome.FAIL, SessionState.KILLED)
+    (<Outcome.SKIP: 'SKIP'>, <Outcome.FAIL: 'FAIL'>)
+    """
+    return Outcome.SKIP if outcome in (Outcome.PASS, Outcome.WARN) and state is not SessionState.CLOSED else outcome

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from k3lib.judge.compatibility_facts import CompatibilityFacts
 from k3lib.judge.drift import PlaceFacts
@@ -41,10 +42,14 @@ class SessionFacts:
         """The trials that are not void."""
         return [t for t in self.trials if t.counts]
 
+    def by_arm(self) -> dict[str, list[TrialRecord]]:
+        """The counted trials of each planned arm; an arm of which none counts has an empty list."""
+        return {arm.name: [t for t in self.counted if t.arm == arm.name] for arm in self.plan.arms}
+
 
 def judge_trials(facts: SessionFacts) -> Verdict:
     """
-    Do all fresh starts succeed, or fail in the same place (R-11)?
+    Do all fresh starts succeed, or fail in the same place (R-11)? Several arms are judged apart.
 
     A stage passes when all its trials succeed; their number decides only the word beside it.
     """
@@ -52,32 +57,58 @@ def judge_trials(facts: SessionFacts) -> Verdict:
     if not counted:
         reason = "; ".join(f"trial {t.number}: {t.void}" for t in facts.trials) or "no trial was run"
         return Verdict(rule="start.trials", sources=["R-11"], outcome=Outcome.SKIP, case="none", facts={"why": reason})
-    stability = classify_stability([t.failed_phase for t in counted])
-    failed = [t for t in counted if t.failed_phase is not None]
-    values = {
-        "n": stability.n,
-        "k": stability.n - len(failed),
-        "low": stability.low,
-        "high": stability.high,
-        "word": stability.word,
-        "planned": len(facts.plan.trials()),
-        "phases": sorted({t.failed_phase.value for t in failed if t.failed_phase}),
-        "failure": failed[0].failure if failed else None,
-    }
-    if not failed:
+    if len(facts.plan.arms) > 1:
+        return _judge_arms(facts)
+    values = _count_arm(counted)
+    if values["k"] == values["n"]:
         case = "all"
-    elif len(failed) == len(counted) and len(values["phases"]) == 1:  # type: ignore[arg-type]
+    elif values["k"] == 0 and len(values["phases"]) == 1:
         case = "same-failure"
     else:
         case = "mixed"
+    failed = [t for t in counted if t.failed_phase is not None]
     return Verdict(
         rule="start.trials",
         sources=["R-11", "R-01"],
         outcome=Outcome.FAIL if failed else Outcome.PASS,
         case=case,
-        facts=values,
+        facts={**values, "planned": len(facts.plan.trials())},
         evidence=[_last_milestone(t) for t in failed] or [_last_milestone(t) for t in counted[:1]],
     )
+
+
+def _judge_arms(facts: SessionFacts) -> Verdict:
+    """One count per arm: a failure of one setting says nothing of another, so they are never one series."""
+    by_arm = facts.by_arm()
+    failed = [t for t in facts.counted if t.failed_phase is not None]
+    unknown = [arm for arm, trials in by_arm.items() if not trials]
+    return Verdict(
+        rule="start.trials",
+        sources=["R-11", "R-29"],
+        outcome=Outcome.FAIL if failed else Outcome.SKIP if unknown else Outcome.PASS,
+        case="arms",
+        facts={
+            "arms": [{"name": arm, **_count_arm(trials)} for arm, trials in by_arm.items()],
+            "planned": len(facts.plan.trials()),
+        },
+        evidence=[_last_milestone(t) for t in failed]
+        or [_last_milestone(trials[0]) for trials in by_arm.values() if trials],
+    )
+
+
+def _count_arm(counted: list[TrialRecord]) -> dict[str, Any]:
+    """How often the starts of one arm succeeded, where the others failed, and the word for the series."""
+    stability = classify_stability([t.failed_phase for t in counted])
+    failed = [t for t in counted if t.failed_phase is not None]
+    return {
+        "n": stability.n,
+        "k": stability.n - len(failed),
+        "low": stability.low,
+        "high": stability.high,
+        "word": stability.word,
+        "phases": sorted({t.failed_phase.value for t in failed if t.failed_phase}),
+        "failure": failed[0].failure if failed else None,
+    }
 
 
 def judge_first_error(facts: SessionFacts) -> Verdict:
@@ -117,12 +148,15 @@ def judge_expected_failure(facts: SessionFacts) -> Verdict:
     counted = facts.counted
     seen = [t for t in counted if t.failed_phase is not None and t.failed_phase.value == wanted]
     every = bool(counted) and len(seen) == len(counted)
+    by_arm = [
+        {"name": arm, "n": len(trials), "k": sum(t in seen for t in trials)} for arm, trials in facts.by_arm().items()
+    ]
     return Verdict(
         rule="start.expected_failure",
         sources=["R-11"],
         outcome=Outcome.PASS if every else Outcome.FAIL if counted else Outcome.SKIP,
         case="reproduced" if every else "not-reproduced" if counted else "unknown",
-        facts={"phase": wanted, "k": len(seen), "n": len(counted)},
+        facts={"phase": wanted, "k": len(seen), "n": len(counted), "arms": by_arm if len(by_arm) > 1 else []},
         evidence=[_last_milestone(t) for t in seen[:1]],
     )
 

@@ -52,6 +52,14 @@ class TrialRecord(Fact):
         """True unless the trial is void."""
         return self.void is None
 
+    @property
+    def timed_out(self) -> bool:
+        """True if one of our limits ended the wait: for readiness, or for an answer."""
+        broken = self.broken()
+        return self.launch.limit is not None or (
+            bool(broken) and broken[0].status is None and " = " in (broken[0].error or "")
+        )
+
     def frozen(self) -> list[RequestResult]:
         """The frozen request's rows, warm-up and probes apart."""
         return [r for r in self.requests if r.probe is Probe.FROZEN]
@@ -61,29 +69,34 @@ class TrialRecord(Fact):
         return [r for r in self.requests if r.probe in (Probe.WARM_UP, Probe.FROZEN) and not r.ok]
 
 
-def judge_trial(trial: TrialRecord, debug_variables: list[str]) -> TrialRecord:
+def judge_trial(trial: TrialRecord, debug_variables: list[str], asks: bool = False) -> TrialRecord:
     """
     The trial with its first reading filled in.
 
     Args:
         trial: The facts.
         debug_variables: Names of debug variables that were set (R-17).
+        asks: The stage sends the frozen request.
 
     Returns:
         The same trial with `void`, `failed_phase` and `failure`.
     """
     phase, failure = _read_failure(trial)
     return trial.model_copy(
-        update={"void": _read_void(trial, debug_variables), "failed_phase": phase, "failure": failure}
+        update={"void": _read_void(trial, debug_variables, asks), "failed_phase": phase, "failure": failure}
     )
 
 
-def _read_void(trial: TrialRecord, debug_variables: list[str]) -> str | None:
+def _read_void(trial: TrialRecord, debug_variables: list[str], asks: bool) -> str | None:
     """A mismatch with intent, a debug variable or our own interruption keeps a trial out; unknown never does."""
     if trial.launch.ending is Ending.NOT_STARTED:
         return "it was cut off before its engine ran"
     if trial.launch.ending in (None, Ending.INTERRUPTED):
         return "it was interrupted before its end"
+    if trial.launch.ending is Ending.STOPPED and not trial.launch.ready:
+        return "we stopped it before it was ready"
+    if asks and trial.launch.ready and trial.launch.ending is Ending.STOPPED and not trial.frozen() + trial.broken():
+        return "we stopped it before the frozen request was sent"
     wrong = [f for f in trial.effective if f.agrees is False]
     if wrong:
         return "; ".join(f"{f.name}: intended {f.intended}, runs {f.effective} ({f.source})" for f in wrong)
@@ -120,6 +133,8 @@ def _how_it_ended(launch: LaunchResult) -> str:
         return f"limit hit: {launch.limit}"
     if launch.exit is None:
         return "it never became ready"
+    if launch.exit.asked:
+        return "we stopped it"
     if launch.exit.signal:
         return f"it died of {launch.exit.signal}"
     return f"it exited with code {launch.exit.code} without being asked"

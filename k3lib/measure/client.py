@@ -32,6 +32,7 @@ T = TypeVar("T")
 
 _LONGEST_TEXT = 2000
 _CHAT = "/chat/completions"
+_LIMITS = {Probe.FROZEN: "request.timeout_s", Probe.WARM_UP: "warm-up limit"}
 
 
 @dataclass(frozen=True)
@@ -154,7 +155,7 @@ class Client:
             error = explain_incomplete(answer, stream=request.stream)
         except (OpenAIError, httpx2.HTTPError, OSError, ValueError) as problem:
             if deadline.expired():
-                error = f"request.timeout_s = {request.timeout_s:g} s"
+                error = f"{_LIMITS.get(probe, f'{probe.value} limit')} = {request.timeout_s:g} s"
             else:
                 answer.status, error = explain_failure(problem, answer.status)
         total_s = answer.ended_s if error is None else perf_counter() - started

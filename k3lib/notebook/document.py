@@ -8,6 +8,7 @@ in milliseconds.
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +16,8 @@ import orjson
 
 from k3lib.errors import RecordError
 from k3lib.record.files import write_atomic
+from k3lib.record.redactor import load_redactor
+from k3lib.redact import Redactor
 
 RECORD_MIME: Final = "application/vnd.k3.record+json"
 """The private MIME type under which a session's record travels inside its executed notebook."""
@@ -27,6 +30,8 @@ INJECTED_TAG: Final = "injected-parameters"
 
 BANNER_TAG: Final = "papermill-error-cell-tag"
 """papermill's tag of the cells that say where a run broke; a new run removes them."""
+
+_SPOKEN: Final = frozenset({"data", "text", "evalue", "traceback"})
 
 
 def read_notebook(path: Path) -> dict[str, Any]:
@@ -50,18 +55,52 @@ def read_notebook(path: Path) -> dict[str, Any]:
     return dict(document)
 
 
-def write_notebook(path: Path, document: dict[str, Any]) -> None:
+def write_notebook(path: Path, document: dict[str, Any], redactor: Redactor | None = None) -> None:
     """
-    Put the notebook at path in one step: a reader sees the old or the new one, never half of one.
+    Put the notebook at path in one step, redacted: a reader sees the old or the new one, never half of one.
 
     Args:
         path: Where; its folder exists.
-        document: The notebook, a dictionary or nbformat's node.
+        document: The notebook, a dictionary or nbformat's node; left as it is, since the kernel runs what it says.
+        redactor: For sources, outputs and papermill's parameters; None loads this machine's.
 
     Raises:
         RecordError: It could not be written.
     """
-    write_atomic(path, _encode(document))
+    write_atomic(path, _encode(_redact(document, redactor or load_redactor())))
+
+
+def _redact(document: dict[str, Any], redactor: Redactor) -> dict[str, Any]:
+    """What people and engines said; the structure of the file is ours and stays."""
+    cells = []
+    for cell in document["cells"]:
+        kept = {**cell, "source": _redact_texts(cell["source"], redactor)}
+        kept["metadata"] = _redact_papermill(cell.get("metadata", {}), redactor)
+        if "outputs" in cell:
+            kept["outputs"] = [
+                {key: _redact_texts(value, redactor) if key in _SPOKEN else value for key, value in output.items()}
+                for output in cell["outputs"]
+            ]
+        cells.append(kept)
+    return {**document, "metadata": _redact_papermill(document.get("metadata", {}), redactor), "cells": cells}
+
+
+def _redact_papermill(metadata: dict[str, Any], redactor: Redactor) -> dict[str, Any]:
+    return {key: redactor.value(value) if key == "papermill" else value for key, value in metadata.items()}
+
+
+def _redact_texts(value: Any, redactor: Redactor) -> Any:
+    if isinstance(value, str):
+        return _redact_text(value, redactor)
+    if isinstance(value, dict):
+        return {key: _redact_texts(one, redactor) for key, one in value.items()}
+    return [_redact_texts(one, redactor) for one in value] if isinstance(value, list) else value
+
+
+@lru_cache(maxsize=4096)
+def _redact_text(text: str, redactor: Redactor) -> str:
+    """A notebook is saved twice a cell, and most of its texts are those of the save before."""
+    return redactor.text(text)
 
 
 def _encode(document: dict[str, Any]) -> bytes | str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,6 +12,8 @@ from papermill.engines import NotebookExecutionManager
 
 from k3lib.notebook.document import BANNER_TAG, INJECTED_TAG, tags_of, write_notebook
 from k3lib.notebook.outcome import Outcome
+from k3lib.record.redactor import load_redactor
+from k3lib.redact import Redactor
 from k3lib.spec.vocabulary import SessionState
 
 ABORTED: Final = "aborted"
@@ -26,6 +29,11 @@ class CellStates(NotebookExecutionManager):  # type: ignore[misc]  # papermill h
     `pending`, and each save is a rename.
     """
 
+    @cached_property
+    def _redactor(self) -> Redactor:
+        """One for all saves of a run: texts that stay the same are redacted once."""
+        return load_redactor()
+
     def start(self) -> None:
         """Reset all cells to pending and save: the file exists before the kernel does."""
         for cell in self.nb.cells:
@@ -36,7 +44,7 @@ class CellStates(NotebookExecutionManager):  # type: ignore[misc]  # papermill h
     def save(self, **_: Any) -> None:
         """Save in one step; a reader never sees half a notebook."""
         if self.output_path:
-            write_notebook(Path(self.output_path), self.nb)
+            write_notebook(Path(self.output_path), self.nb, self._redactor)
         self.last_save_time = self.now()
 
     def stop_cell(self, index: int, outcome: Outcome) -> None:

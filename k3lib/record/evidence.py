@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from k3lib.record.files import append_line, read_json, read_lines, write_json
+from k3lib.record.files import append_line, read_lines, read_model, write_json, writing
 from k3lib.record.paths import SessionPaths, TrialPaths
 from k3lib.redact import Redactor
 from k3lib.spec.model import Fact
@@ -17,24 +17,30 @@ F = TypeVar("F", bound=Fact)
 _MOST_BYTES_A_LINE = 1_000_000
 
 
+class _KeptLaunch(Fact):
+    """What stands in launch.json: the arm, the mark of the engine's processes, the launch."""
+
+    arm: str
+    mark: str | None = None
+    launch: LaunchResult
+
+
 def write_launch(trial: TrialPaths, launch: LaunchResult, arm: str, token: str, redactor: Redactor) -> None:
     """How the engine was started, and later how it ended, with the mark of its processes; rewritten in one step."""
     write_json(trial.launch, {"arm": arm, "mark": token, "launch": redactor.value(launch.model_dump(mode="json"))})
 
 
 def read_launch(trial: TrialPaths) -> tuple[str, LaunchResult] | None:
-    """The arm and the launch, or None if the trial was cut off before it was written."""
+    """The arm and the launch, or None if the trial was cut off before it was written; RecordError if damaged."""
     if not trial.launch.exists():
         return None
-    kept: Any = read_json(trial.launch)
-    return kept["arm"], LaunchResult.model_validate(kept["launch"])
+    kept = read_model(_KeptLaunch, trial.launch)
+    return kept.arm, kept.launch
 
 
 def read_mark(trial: TrialPaths) -> str | None:
-    """The mark that every process of the trial's engine carries, or None if none was started."""
-    kept: Any = read_json(trial.launch) if trial.launch.exists() else {}
-    mark: str | None = kept.get("mark")
-    return mark
+    """The mark of every process of the trial's engine, or None if none was started; RecordError if damaged."""
+    return read_model(_KeptLaunch, trial.launch).mark if trial.launch.exists() else None
 
 
 def write_endpoint(trial: TrialPaths, endpoint: EndpointState, redactor: Redactor) -> None:
@@ -43,8 +49,8 @@ def write_endpoint(trial: TrialPaths, endpoint: EndpointState, redactor: Redacto
 
 
 def read_endpoint_state(trial: TrialPaths) -> EndpointState | None:
-    """What the running engine said of itself, or None if it was not asked."""
-    return EndpointState.model_validate(read_json(trial.endpoint)) if trial.endpoint.exists() else None
+    """What the running engine said of itself, or None if it was not asked; RecordError if damaged."""
+    return read_model(EndpointState, trial.endpoint) if trial.endpoint.exists() else None
 
 
 def append_request(trial: TrialPaths, row: RequestResult, redactor: Redactor) -> None:
@@ -72,15 +78,19 @@ def redact_log(trial: TrialPaths, redactor: Redactor) -> None:
     The engine's log again, line for line, with secrets and places replaced.
 
     A line longer than 1 MB is cut for the redacted copy; the raw one is whole.
+
+    Raises:
+        RecordError: The disk is full, read-only or the folder is gone.
     """
     if not trial.raw_log.exists():
         return
     temporary = trial.log.with_suffix(".part")
-    with trial.raw_log.open("rb") as raw, temporary.open("w", encoding="utf-8", newline="\n") as redacted:
-        for line in _bounded_lines(raw):
-            # A carriage return inside a line redraws a progress bar; it stays, so that line numbers do.
-            redacted.write(redactor.text(line.decode("utf-8", "replace").rstrip("\n")) + "\n")
-    temporary.replace(trial.log)
+    with writing(trial.log):
+        with trial.raw_log.open("rb") as raw, temporary.open("w", encoding="utf-8", newline="\n") as redacted:
+            for line in _bounded_lines(raw):
+                # A carriage return inside a line redraws a progress bar; it stays, so that line numbers do.
+                redacted.write(redactor.text(line.decode("utf-8", "replace").rstrip("\n")) + "\n")
+        temporary.replace(trial.log)
 
 
 def append_event(paths: SessionPaths, event: dict[str, Any]) -> None:

@@ -13,6 +13,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from k3lib.errors import SpecError
+from k3lib.record.files import is_file
 from k3lib.spec.campaign import Campaign
 from k3lib.spec.request import FrozenRequest
 from k3lib.spec.session import SESSION_MODELS, SessionSpec, stage_of
@@ -94,30 +95,45 @@ def read_campaign(places: Places, name: str) -> tuple[Campaign, Path]:
 
 
 def read_session(places: Places, file: Path) -> SessionSpec:
-    """The session that a file describes, checked as strictly as a campaign; raises SpecError."""
+    """
+    The session that a file describes, checked as strictly as a campaign.
+
+    Raises:
+        SpecError: It is not right, or it stands in one campaign's folder and names another: a copied campaign
+            whose session files still run the original.
+    """
     model = SESSION_MODELS.get(stage_of(file.name), SessionSpec)
-    return load_model(model, parse_yaml(_read(file), _shown(places, file)), source=_shown(places, file))
+    spec = load_model(model, parse_yaml(_read(file), _shown(places, file)), source=_shown(places, file))
+    folder = file.resolve().parent
+    if not (folder / "campaign.yaml").is_file() or _campaign_folder(places, spec.campaign) == folder:
+        return spec
+    raise SpecError(
+        f"{_shown(places, file)} belongs to the campaign {spec.campaign}, and lies in the folder of {folder.name}",
+        expected=f"campaign: {folder.name}",
+        evidence=f"campaign: {spec.campaign}",
+        next=f"write campaign: {folder.name}, or move the file",
+    )
 
 
 def read_request(places: Places, name: str) -> FrozenRequest:
     """The frozen request `params/requests/<name>`; raises SpecError with the nearest name."""
     folder = places.params / "requests"
     file = folder / name
-    if not file.is_file():
+    if not is_file(file):
         raise _missing(f"no frozen request {name}", name, sorted(p.name for p in folder.glob("*.yaml")))
     return load_model(FrozenRequest, parse_yaml(_read(file), _shown(places, file)), source=_shown(places, file))
 
 
 def list_session_files(folder: Path) -> list[Path]:
     """The calendar of a campaign: its session files, in the order of their numbers."""
-    return sorted(file for file in folder.glob("[0-9][0-9]_*.yaml"))
+    return sorted(folder.glob("[0-9][0-9]_*.yaml"), key=lambda file: file.stem)
 
 
 def _campaign_folder(places: Places, name: str) -> Path:
     given = Path(name)
     by_path = [given, places.root / given] if len(given.parts) > 1 else []
     for folder in [*by_path, places.params / given.name]:
-        if (folder / "campaign.yaml").is_file():
+        if is_file(folder / "campaign.yaml"):
             return folder.resolve()
     names = sorted(p.parent.name for p in places.params.glob("*/campaign.yaml"))
     raise _missing(f"no campaign {name}", given.name, names)

@@ -6,20 +6,17 @@ import os
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TypeVar
 
 import psutil
-from pydantic import ValidationError
 
 from k3lib.errors import RecordError, SpecError
 from k3lib.judge.gates import SessionSummary
-from k3lib.record.files import read_bytes, write_json
+from k3lib.record.files import is_file, read_model, write_json, writing
 from k3lib.record.paths import SessionPaths, TrialPaths
+from k3lib.record.redactor import load_redactor, redact_model
 from k3lib.record.schema import Record, SessionInfo
 from k3lib.spec.session import SessionPlan
 from k3lib.spec.vocabulary import Provenance, SessionState
-
-M = TypeVar("M", SessionInfo, SessionPlan, Record)
 
 
 def now_text() -> str:
@@ -69,7 +66,7 @@ def create_session(outputs: Path, plan: SessionPlan, name: str, provenance: Prov
         pid_started=psutil.Process().create_time(),
         provenance=provenance,
     )
-    write_json(paths.spec, plan.model_dump(mode="json"))
+    write_json(paths.spec, redact_model(plan).model_dump(mode="json"))
     write_json(paths.state, info.model_dump(mode="json"))
     return paths
 
@@ -77,14 +74,15 @@ def create_session(outputs: Path, plan: SessionPlan, name: str, provenance: Prov
 def create_trial(paths: SessionPaths, number: int) -> TrialPaths:
     """The folder of a new trial; its raw part is readable by its owner only."""
     trial = paths.trial(number)
-    trial.folder.mkdir()
-    trial.raw.mkdir(mode=0o700)
+    with writing(trial.folder):
+        trial.folder.mkdir()
+        trial.raw.mkdir(mode=0o700)
     return trial
 
 
 def read_info(paths: SessionPaths) -> SessionInfo:
     """Who ran a session and how it ended; a run without its process reads as killed."""
-    info = _load(SessionInfo, paths.state)
+    info = read_model(SessionInfo, paths.state)
     if info.state is SessionState.RUNNING and not _runs(info):
         return info.model_copy(
             update={"state": SessionState.KILLED, "reason": f"its process, pid {info.pid}, is gone and left no ending"}
@@ -93,13 +91,14 @@ def read_info(paths: SessionPaths) -> SessionInfo:
 
 
 def write_info(paths: SessionPaths, info: SessionInfo) -> None:
-    """Keep a new state."""
-    write_json(paths.state, info.model_dump(mode="json"))
+    """Keep a new state, redacted."""
+    reason = load_redactor().text(info.reason) if info.reason else None
+    write_json(paths.state, info.model_copy(update={"reason": reason}).model_dump(mode="json"))
 
 
 def read_plan(paths: SessionPaths) -> SessionPlan:
-    """What the session intended."""
-    return _load(SessionPlan, paths.spec)
+    """What the session intended, as it was kept: redacted. Compare it with `redact_model` of what is intended now."""
+    return read_model(SessionPlan, paths.spec)
 
 
 def read_record(paths: SessionPaths) -> Record:
@@ -109,12 +108,14 @@ def read_record(paths: SessionPaths) -> Record:
     Raises:
         RecordError: No record yet, or not one of ours.
     """
-    return _load(Record, paths.record)
+    return read_model(Record, paths.record)
 
 
-def write_record(paths: SessionPaths, record: Record) -> None:
-    """Keep the record, in one step."""
-    write_json(paths.record, record.model_dump(mode="json"))
+def write_record(paths: SessionPaths, record: Record) -> Record:
+    """Keep the record, redacted, in one step; returns it as it was kept, the only one to show."""
+    kept = redact_model(record)
+    write_json(paths.record, kept.model_dump(mode="json"))
+    return kept
 
 
 def list_sessions(campaign: Path) -> list[SessionPaths]:
@@ -158,7 +159,7 @@ def find_session(outputs: Path, text: str) -> SessionPaths:
         SpecError: No such session; names the nearest.
     """
     given = Path(text)
-    if (given / "spec.json").is_file():
+    if is_file(given / "spec.json"):
         return SessionPaths(given.resolve())
     every = sorted(
         (s for folder in outputs.glob("*") if folder.is_dir() for s in list_sessions(folder)), key=lambda s: s.name
@@ -175,20 +176,6 @@ def find_session(outputs: Path, text: str) -> SessionPaths:
         evidence=f"{len(every)} sessions under {outputs}",
         next=f"did you mean {near[0]}?" if near else "run one first, for example with `make week`",
     )
-
-
-def _load(model: type[M], path: Path) -> M:
-    try:
-        # Strict models forbid keys they do not know; an archive of another version may hold some.
-        return model.model_validate_json(read_bytes(path), extra="ignore")
-    except ValidationError as problem:
-        first = problem.errors()[0]
-        raise RecordError(
-            f"{path} is not a {model.__name__} of this product",
-            expected=f"schema of version 1, at {'.'.join(map(str, first['loc'])) or 'the top'}",
-            evidence=first["msg"],
-            next="check the folder against its MANIFEST.sha256",
-        ) from None
 
 
 def _make_unused(campaign: Path, name: str) -> Path:

@@ -267,26 +267,57 @@ def stage_of(name: str) -> StageName:
     )
 
 
-def plan_arms(spec: SessionSpec, base: EngineSettings) -> list[Arm]:
+def plan_arms(spec: SessionSpec, base: EngineSettings, *, source: str = "the session") -> list[Arm]:
     """
     The arms of a session.
 
     Args:
         spec: The session.
         base: The settings it starts from.
+        source: The session file's name, for the error.
 
     Returns:
         One arm per value; a single `base` without a change.
 
     Raises:
-        SpecError: No such setting, or a value of the wrong type.
+        SpecError: No such setting, a value of the wrong type, a value twice, or the one value that the base has.
     """
     change = spec.change if isinstance(spec, TrialSpec) else {}
     if not change:
         return [Arm(name="base", settings=base)]
     ((key, given),) = change.items()
     values = given if isinstance(given, list) else [given]
-    return [Arm(name=f"{key}={_word(value)}", settings=base.with_change(key, value)) for value in values]
+    try:
+        arms = [Arm(name=f"{key}={_word(value)}", settings=base.with_change(key, value)) for value in values]
+    except SpecError as problem:
+        raise SpecError(
+            f"{source}: change.{key}: {problem.what}",
+            expected=problem.expected,
+            evidence=problem.evidence,
+            next=problem.next,
+        ) from None
+    _refuse_no_change(f"{source}: change.{key}", arms, base)
+    return arms
+
+
+def _refuse_no_change(place: str, arms: list[Arm], base: EngineSettings) -> None:
+    """Two arms alike cannot be told apart; a single arm like the base is a repetition that says it is none."""
+    names = [arm.name for arm in arms]
+    twice = sorted({arm.name for i, arm in enumerate(arms) if arm.settings in [a.settings for a in arms[:i]]})
+    if twice:
+        raise SpecError(
+            f"{place}: a value stands twice: {', '.join(twice)}",
+            expected="each value once; every arm is started as often as trials says",
+            evidence=", ".join(names),
+            next="take the repeated value out, and raise trials for more starts",
+        )
+    if len(arms) == 1 and not base.differences(arms[0].settings):
+        raise SpecError(
+            f"{place}: this changes nothing",
+            expected="a value that the base does not have",
+            evidence=names[0],
+            next="write change: {} for a repetition of the base",
+        )
 
 
 def check_one_variable(plan: SessionPlan, identity: dict[str, object], settings: dict[str, object]) -> list[Difference]:

@@ -14,7 +14,7 @@ from k3lib.judge.compatibility_intent import intend_facts
 from k3lib.judge.effective import compare_effective
 from k3lib.judge.failure import judge_failure
 from k3lib.judge.gates import Gate
-from k3lib.judge.judgement import judge_session, judge_stage
+from k3lib.judge.judgement import judge_ending, judge_session, judge_stage
 from k3lib.judge.place import explain_incomparable
 from k3lib.judge.scene_items import compute_scene_items
 from k3lib.judge.start import SessionFacts
@@ -24,11 +24,11 @@ from k3lib.logs.journal import journal_steps
 from k3lib.logs.lines import read_lines
 from k3lib.logs.timeline import Timeline, parse_timeline
 from k3lib.record.evidence import read_endpoint_state, read_launch, read_probes, read_requests
-from k3lib.record.files import read_json
+from k3lib.record.files import read_json, read_model
 from k3lib.record.paths import SessionPaths, TrialPaths
 from k3lib.record.scene import read_scene
 from k3lib.record.schema import Record, SessionInfo
-from k3lib.record.sessions import read_info, read_plan
+from k3lib.record.sessions import read_info, read_plan, read_record
 from k3lib.report.sentences import write_out
 from k3lib.spec.session import SessionPlan
 from k3lib.spec.vocabulary import Probe, Provenance, StageName
@@ -55,7 +55,8 @@ def assemble_record(paths: SessionPaths, gate: Gate | None = None) -> Record:
     """
     plan, info = read_plan(paths), read_info(paths)
     debug = sorted({name for arm in plan.arms for name in debug_variables(arm.settings.environment)})
-    trials = [judge_trial(t, debug) for t in _read_trials(paths, plan)]
+    read, left_out = _read_trials(paths, plan)
+    trials = [judge_trial(t, debug, asks=plan.stage is StageName.SINGLE_REQUEST) for t in read]
     facts = SessionFacts(
         plan=plan,
         trials=trials,
@@ -72,27 +73,34 @@ def assemble_record(paths: SessionPaths, gate: Gate | None = None) -> Record:
         plan=plan,
         fingerprint=fingerprint,
         trials=trials,
-        measurements=_measure(trials, info.provenance),
+        measurements=_measure(facts, info.provenance),
         checklist=compute_checklist(facts, fingerprint.get("identity", {})) if plan.trials() else [],
         scene=compute_scene_items(facts),
         verdicts=verdicts,
-        outcome=judge_stage(verdicts),
-        comparable=not (reasons := _why_not_comparable(facts)),
+        outcome=judge_ending(judge_stage(verdicts), info.state),
+        comparable=not (reasons := left_out + _why_not_comparable(facts)),
         reasons=reasons,
         gate=gate or _kept_gate(paths),
     )
 
 
-def _read_trials(paths: SessionPaths, plan: SessionPlan) -> list[TrialRecord]:
+def _read_trials(paths: SessionPaths, plan: SessionPlan) -> tuple[list[TrialRecord], list[str]]:
+    """The trials that left evidence, and why any other one is left out."""
     settings = {arm.name: arm.settings for arm in plan.arms}
-    trials = []
+    trials, left_out = [], []
     for number, trial in paths.trials():
-        started = read_launch(trial)
+        try:
+            started, endpoint = read_launch(trial), read_endpoint_state(trial)
+        except RecordError as damaged:
+            left_out.append(f"trial {number} is left out: {damaged.what}")
+            continue
         if started is None:
             continue  # cut off before the engine was started: there is no trial yet
         arm, launch = started
+        if arm not in settings:
+            left_out.append(f"trial {number} is left out: its launch.json names an arm {arm} that is not planned")
+            continue
         timeline = _read_timeline(trial)
-        endpoint = read_endpoint_state(trial)
         intended = {
             **settings[arm].flat(),
             "served_model": plan.served_model,
@@ -115,7 +123,7 @@ def _read_trials(paths: SessionPaths, plan: SessionPlan) -> list[TrialRecord]:
                 probes=read_probes(trial),
             )
         )
-    return trials
+    return trials, left_out
 
 
 def _read_compatibility(paths: SessionPaths, plan: SessionPlan, info: SessionInfo) -> CompatibilityFacts | None:
@@ -123,7 +131,7 @@ def _read_compatibility(paths: SessionPaths, plan: SessionPlan, info: SessionInf
     if plan.stage is not StageName.COMPATIBILITY:
         return None
     if paths.compatibility.exists():
-        return CompatibilityFacts.model_validate(read_json(paths.compatibility))
+        return read_model(CompatibilityFacts, paths.compatibility)
     return intend_facts(plan, date.fromisoformat(info.started_at[:10]))
 
 
@@ -145,9 +153,18 @@ def _read_timeline(trial: TrialPaths) -> Timeline | None:
         return parse_timeline(read_lines(chunks))
 
 
-def _measure(trials: list[TrialRecord], provenance: Provenance) -> list[Measurement]:
+def _measure(facts: SessionFacts, provenance: Provenance) -> list[Measurement]:
+    """The numbers of each arm; with several arms, `[arm]` behind the key says whose they are."""
+    arms = facts.by_arm()
+    return [
+        m.model_copy(update={"key": f"{m.key}[{arm}]"}) if len(arms) > 1 else m
+        for arm, counted in arms.items()
+        for m in _measure_arm(counted, provenance)
+    ]
+
+
+def _measure_arm(counted: list[TrialRecord], provenance: Provenance) -> list[Measurement]:
     """Success rate and latencies; where the clock is a model's, a latency is absent and never a number."""
-    counted = [t for t in trials if t.counts]
     evidence = [f"trial-{t.number}/launch.json" for t in counted]
     good = sum(t.failed_phase is None for t in counted)
     ready = [t.launch.ready_s for t in counted if t.launch.ready_s is not None]
@@ -179,7 +196,6 @@ def _why_not_comparable(facts: SessionFacts) -> list[str]:
 
 def _kept_gate(paths: SessionPaths) -> Gate | None:
     try:
-        kept: Any = read_json(paths.record)
+        return read_record(paths).gate
     except RecordError:
         return None
-    return Gate.model_validate(kept["gate"]) if kept.get("gate") else None

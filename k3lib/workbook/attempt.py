@@ -12,6 +12,7 @@ from k3lib.judge.request import read_probe
 from k3lib.knowledge.versions import parse_release
 from k3lib.measure.client import open_client
 from k3lib.measure.effective import read_endpoint
+from k3lib.measure.probe_run import ProbeLimits
 from k3lib.measure.probes import run_probes
 from k3lib.record.files import write_json
 from k3lib.record.parameters import Places, read_request
@@ -22,7 +23,8 @@ from k3lib.spec.results import EndpointState, ProbeResult, RequestResult
 from k3lib.spec.vocabulary import Probe
 from k3lib.units import format_seconds
 
-_LONGEST_REQUEST_S = 60.0
+# Together within two minutes: a request without an answer ends the look.
+_WARM_UP_S, _LONGEST_REQUEST_S, _LONGEST_PROBE_S = 20.0, 45.0, 8.0
 
 
 @dataclass(frozen=True)
@@ -105,9 +107,11 @@ def try_url(places: Places, url: str, model: str | None, request_name: str) -> A
             next="check the address, or name the model with --model; a key goes into K3_API_KEY",
         )
     with open_client(url, os.environ.get("K3_API_KEY")) as client:
-        client.warm_up(model=name)
-        row = client.send(request, model=name, probe=Probe.FROZEN)
-        probes = run_probes(client, model=name) if row.ok else []
+        row = client.warm_up(model=name, timeout_s=_WARM_UP_S)
+        if row.ok or row.status is not None:
+            row = client.send(request, model=name, probe=Probe.FROZEN)
+        limits = ProbeLimits(timeout_s=_LONGEST_PROBE_S)
+        probes = run_probes(client, model=name, limits=limits) if row.ok else []
         attempt = Attempt(endpoint, row, list(probes), _new_file(places))
     write_json(attempt.file, load_redactor().value(attempt.as_dict()))
     return attempt

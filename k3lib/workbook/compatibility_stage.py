@@ -70,7 +70,7 @@ class CompatibilityStage(Stage):
             self._end(SessionState.INTERRUPTED, "it was interrupted by hand while it looked")
             raise
         except BaseException as problem:
-            self._end(SessionState.FAILED, f"{type(problem).__name__}: {problem}".splitlines()[0])
+            self._fail(problem)
             raise
         self._record = keep_record(self.paths)
         return tables.table_places(self.facts)

@@ -13,6 +13,7 @@ from k3lib.errors import InputError
 from k3lib.judge.drift import DriftReport, compare_fingerprints
 from k3lib.probe.fingerprint import Subject, compose_fingerprint
 from k3lib.probe.snapshot import parse_collected, read_snapshot
+from k3lib.record.files import is_file
 from k3lib.record.parameters import Places
 from k3lib.record.paths import SessionPaths
 from k3lib.record.sessions import find_session
@@ -104,7 +105,7 @@ def compare_named(places: Places, before: str, after: str, language: Language = 
 def read_side(places: Places, name: str) -> Fingerprint:
     """The fingerprint that a word names; raises as `compare_named` does."""
     file = Path(name).expanduser()
-    if not file.is_file():
+    if not is_file(file):
         paths = find_session(places.outputs, name)
         return _read_file(paths.fingerprint) if paths.fingerprint.exists() else _no_side(paths)
     return _read_file(file)

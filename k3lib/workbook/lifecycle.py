@@ -36,10 +36,8 @@ def begin_session(prepared: Prepared, name: str) -> SessionPaths:
 
 
 def keep_record(paths: SessionPaths, gate: Gate | None = None) -> Record:
-    """The record assembled from the folder and written, in one step."""
-    record = assemble_record(paths, gate)
-    write_record(paths, record)
-    return record
+    """The record assembled from the folder and written, in one step; redacted, as it may be shown."""
+    return write_record(paths, assemble_record(paths, gate))
 
 
 def end_session(paths: SessionPaths, state: SessionState, reason: str | None = None) -> Record:

@@ -12,6 +12,7 @@ from k3lib.errors import RecordError, SpecError
 from k3lib.record.lock import CampaignLock
 from k3lib.record.parameters import find_places
 from k3lib.record.paths import SessionPaths
+from k3lib.record.redactor import redact_model
 from k3lib.record.sessions import name_session, read_plan
 from k3lib.spec.session import SESSION_MODELS, SessionSpec, stage_of
 from k3lib.spec.validation import load_model, nearest
@@ -61,14 +62,14 @@ def open_stage(name: str, **parameters: Any) -> Stage:
     places = find_places()
     spec = load_model(model, parameters, source=f"the parameters of {name}")
     folder = os.environ.get(SESSION_VARIABLE)
-    prepared = prepare_session(places, stage, spec)
+    prepared = prepare_session(places, stage, spec, source=f"the parameters of {name}")
     if folder:
         paths = SessionPaths(Path(folder))
-        if read_plan(paths).spec != spec:
+        if read_plan(paths).spec != redact_model(spec):
             raise RecordError(
                 f"the folder of {paths.name} was made for other parameters",
                 expected="the parameters that the runner passed",
-                evidence=f"{spec}",
+                evidence=f"{redact_model(spec)}",
                 next=f"unset {SESSION_VARIABLE}, or run with `k3 run`",
             )
         return STAGES.get(stage, Stage)(prepared, paths, lock=None)

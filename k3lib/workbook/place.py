@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field
+
 from k3lib.errors import RecordError
 from k3lib.judge.conditions import find_conditions
 from k3lib.judge.drift import PlaceFacts, compare_fingerprints
@@ -15,15 +17,24 @@ from k3lib.probe.collection import ProbeError, Wanted, collect
 from k3lib.probe.fingerprint import Subject, compose_fingerprint
 from k3lib.probe.shells import LocalShell
 from k3lib.probe.snapshot import read_snapshot
-from k3lib.record.files import read_json, write_json
+from k3lib.record.files import read_model, write_json
 from k3lib.record.paths import SessionPaths
 from k3lib.record.redactor import load_redactor
 from k3lib.record.sessions import list_sessions, read_plan
 from k3lib.spec.fingerprint import Fingerprint
+from k3lib.spec.model import Fact
 from k3lib.spec.session import add_place_changes
 from k3lib.spec.snapshot import Snapshot
 from k3lib.spec.vocabulary import EngineKind
 from k3lib.workbook.prepare import Prepared
+
+
+class _Baseline(Fact):
+    """What stands in baseline.json: what a session is held against, and what was set for debugging before it."""
+
+    session: str | None = None
+    fingerprint: Fingerprint | None = None
+    debug_before: list[str] = Field(default_factory=list)
 
 
 def take_fingerprint(prepared: Prepared) -> Fingerprint:
@@ -114,19 +125,19 @@ def write_end(paths: SessionPaths, prepared: Prepared) -> None:
 
 def read_place(paths: SessionPaths) -> PlaceFacts:
     """The fingerprints around a session, from its folder alone."""
-    kept: Any = read_json(paths.baseline) if paths.baseline.exists() else {}
+    kept = read_model(_Baseline, paths.baseline) if paths.baseline.exists() else _Baseline()
     return PlaceFacts(
         begin=read_fingerprint(paths.fingerprint) if paths.fingerprint.exists() else None,
         end=read_fingerprint(paths.fingerprint_end) if paths.fingerprint_end.exists() else None,
-        baseline=Fingerprint.model_validate(kept["fingerprint"]) if kept.get("fingerprint") else None,
-        baseline_name=kept.get("session"),
-        debug_before=tuple(kept.get("debug_before", [])),
+        baseline=kept.fingerprint,
+        baseline_name=kept.session,
+        debug_before=tuple(kept.debug_before),
     )
 
 
 def read_fingerprint(file: Path) -> Fingerprint:
     """A fingerprint as it was kept; raises RecordError if the file is none."""
-    return Fingerprint.model_validate(read_json(file))
+    return read_model(Fingerprint, file)
 
 
 def _stable_fingerprint(prepared: Prepared) -> Fingerprint | None:

@@ -8,13 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from k3lib.errors import GateClosed, LaunchError, SpecError
+from k3lib.errors import GateClosed, KnowledgeError, LaunchError, SpecError
 from k3lib.judge.gates import Gate, SessionSummary, find_last_stable, judge_gate
+from k3lib.knowledge.hardware import find_machine
+from k3lib.knowledge.scenarios import find_scenario
 from k3lib.knowledge.versions import parse_release
 from k3lib.launch.command import render_command
 from k3lib.launch.engines import check_plan
 from k3lib.launch.programs import find_program, read_version
 from k3lib.record.parameters import Places, list_session_files, read_campaign, read_request
+from k3lib.record.redactor import learn_secrets, load_redactor, redact_model
 from k3lib.record.sessions import summarize_sessions
 from k3lib.spec.campaign import Campaign, EnginePlace, Rehearsal
 from k3lib.spec.launch import LaunchPlan
@@ -50,7 +53,7 @@ class Prepared:
         return Provenance.LOGS if kind is EngineKind.LOGS else Provenance.ENGINE
 
 
-def prepare_session(places: Places, stage: StageName, spec: SessionSpec) -> Prepared:
+def prepare_session(places: Places, stage: StageName, spec: SessionSpec, *, source: str = "the session") -> Prepared:
     """
     Resolve a session against its campaign and what ran before, and check all that can be checked.
 
@@ -58,6 +61,7 @@ def prepare_session(places: Places, stage: StageName, spec: SessionSpec) -> Prep
         places: The workbook's folders.
         stage: The step of the calendar.
         spec: The session.
+        source: The name of its file, for the error.
 
     Returns:
         The plan, with its gate.
@@ -68,6 +72,9 @@ def prepare_session(places: Places, stage: StageName, spec: SessionSpec) -> Prep
         LaunchError: No program, no model, or the port is taken; nothing was started.
     """
     campaign, folder = read_campaign(places, spec.campaign)
+    learn_secrets(campaign, spec)
+    arms = plan_arms(spec, campaign.base, source=source)
+    _check_known(places, stage, campaign)
     earlier = summarize_sessions(places.outputs / campaign.name)
     gate = judge_gate(
         stage.value, _calendar(folder), earlier, spec.accept_gate or None, starts_at=campaign.starts_at.value
@@ -75,7 +82,7 @@ def prepare_session(places: Places, stage: StageName, spec: SessionSpec) -> Prep
     if not gate.open:
         raise _closed(gate)
     program = _find_program(places, campaign, starts=isinstance(spec, TrialSpec))
-    plan = _resolve_plan(places, stage, spec, campaign, program, earlier)
+    plan = _resolve_plan(places, stage, spec, campaign, arms, program, earlier)
     prepared = Prepared(places, plan, gate, tuple(program), _resolve_model(places, campaign.model.name))
     for arm in plan.arms if plan.trials() else []:
         check_plan(plan_launch(prepared, arm))
@@ -91,11 +98,40 @@ def prepare_again(places: Places, plan: SessionPlan, campaign: Campaign) -> Prep
         plan: What that session intended.
         campaign: The campaign as its file says today.
     """
+    learn_secrets(campaign)
     program = _find_program(places, campaign, starts=False)
     release = campaign.engine.version or (read_version(program) if program else None) or "unknown"
     today = plan.model_copy(update={"campaign": campaign, "release": release})
     gate = Gate(stage=plan.stage.value, open=True, needs=None)
     return Prepared(places, today, gate, tuple(program), _resolve_model(places, campaign.model.name))
+
+
+def _check_known(places: Places, stage: StageName, campaign: Campaign) -> None:
+    """Names that only an engine or a kernel would stumble over."""
+    if not (places.notebooks / f"{stage.value}.ipynb").is_file():
+        raise SpecError(
+            f"stage {stage.value} has no notebook in this version",
+            expected=f"notebooks/{stage.value}.ipynb",
+            evidence=f"{places.notebooks} holds {', '.join(p.stem for p in sorted(places.notebooks.glob('*.ipynb')))}",
+            next="run another stage",
+        )
+    version = campaign.engine.version
+    if version is not None and not parse_release(version).known:
+        raise SpecError(
+            f"engine.version {version} is no release",
+            expected="a release such as 0.33.0 or 0.32.0+cpu, or nothing: then the program is asked",
+            evidence=f"engine.version = {version}",
+            next="write what `vllm --version` prints",
+        )
+    if campaign.engine.kind is not EngineKind.REHEARSAL:
+        return
+    played = campaign.engine.rehearsal or Rehearsal()
+    try:
+        find_scenario(played.scenario)
+        if played.machine is not None:
+            find_machine(played.machine)
+    except KnowledgeError as unknown:
+        raise SpecError(unknown.what, expected=unknown.expected, evidence=unknown.evidence, next=unknown.next) from None
 
 
 def _find_program(places: Places, campaign: Campaign, *, starts: bool) -> list[str]:
@@ -113,6 +149,7 @@ def _resolve_plan(
     stage: StageName,
     spec: SessionSpec,
     campaign: Campaign,
+    arms: list[Arm],
     program: list[str],
     earlier: list[SessionSummary],
 ) -> SessionPlan:
@@ -122,7 +159,7 @@ def _resolve_plan(
         stage=stage,
         spec=spec,
         campaign=campaign,
-        arms=plan_arms(spec, campaign.base),
+        arms=arms,
         request=request,
         request_id=request.request_id(campaign.model.served_as or campaign.model.name),
         release=campaign.engine.version or (read_version(program) if program else None) or "unknown",
@@ -131,7 +168,10 @@ def _resolve_plan(
     )
     if stable is None or not plan.trials():
         return plan  # a session that starts nothing changes nothing
-    return plan.model_copy(update={"differences": check_one_variable(plan, stable.identity, stable.settings)})
+    # What was kept is redacted, so both sides are: the same secret has the same placeholder.
+    then: Any = load_redactor().value({"identity": stable.identity, "settings": stable.settings})
+    differences = check_one_variable(redact_model(plan), then["identity"], then["settings"])
+    return plan.model_copy(update={"differences": differences})
 
 
 def plan_launch(prepared: Prepared, arm: Arm, trial: int = 1) -> LaunchPlan:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from k3lib.errors import K3Error
+from k3lib.errors import K3Error, RecordError
 from k3lib.launch.leftovers import sweep_leftovers
 from k3lib.notebook.document import embed_record, read_embedded_record
 from k3lib.notebook.execute import NotebookResult, execute_notebook
@@ -69,12 +69,12 @@ class SessionRun:
         reproduced = [v for v in self.record.verdicts if v.rule == "start.expected_failure"]
         if reproduced and reproduced[0].outcome is Outcome.PASS:
             return 0
-        return 5 if any(t.launch.limit for t in self.record.trials) else 3
+        return 5 if any(t.timed_out for t in self.record.trials) else 3
 
 
 def prepare_file(places: Places, file: Path) -> Prepared:
     """The session of a file, resolved and checked; nothing is started. Raises as `prepare_session` does."""
-    return prepare_session(places, stage_of(file.name), read_session(places, file))
+    return prepare_session(places, stage_of(file.name), read_session(places, file), source=str(file))
 
 
 def run_session(places: Places, file: Path, on_event: OnEvent) -> SessionRun:
@@ -94,7 +94,7 @@ def run_session(places: Places, file: Path, on_event: OnEvent) -> SessionRun:
         KeyboardInterrupt: After the archive was closed.
     """
     spec, stage = read_session(places, file), stage_of(file.name)
-    prepared = prepare_session(places, stage, spec)
+    prepared = prepare_session(places, stage, spec, source=str(file))
     session = name_session(stage.value)
     with CampaignLock(places.outputs / prepared.plan.campaign.name, session):
         sweep_killed(places, prepared.plan.campaign.name)
@@ -125,10 +125,13 @@ def finish_session(paths: SessionPaths, state: SessionState, reason: str | None)
         The record.
     """
     for _, trial in paths.trials():
-        if mark := read_mark(trial):  # its keeper ends an engine within seconds, unless that was killed too
-            sweep_leftovers(mark, trial.raw_log)
-        if not trial.log.exists():
-            redact_log(trial, load_redactor())
+        # A damaged or full folder must not hide the ending: what is missing shows as missing in the record.
+        with contextlib.suppress(RecordError):
+            if mark := read_mark(trial):  # its keeper ends an engine within seconds, unless that was killed too
+                sweep_leftovers(mark, trial.raw_log)
+        with contextlib.suppress(RecordError):
+            if not trial.log.exists():
+                redact_log(trial, load_redactor())
     record = end_session(paths, state, reason.splitlines()[0] if reason else None)
     if paths.notebook.exists() and read_embedded_record(paths.notebook) is None:
         embed_record(paths.notebook, record.model_dump(mode="json"))
@@ -151,7 +154,8 @@ def sweep_killed(places: Places, campaign: str) -> list[str]:
     for paths in list_sessions(places.outputs / campaign):
         with contextlib.suppress(K3Error):
             info = read_info(paths)
-            if info.state is not SessionState.RUNNING and not paths.manifest.exists():
+            open_still = info.ended_at is None or not paths.manifest.exists()
+            if info.state is not SessionState.RUNNING and open_still:
                 finish_session(paths, info.state, info.reason)
                 swept.append(paths.name)
     return swept

@@ -67,7 +67,7 @@ class SceneStage(Stage):
             self._end(SessionState.INTERRUPTED, "it was interrupted by hand while it looked")
             raise
         except BaseException as problem:
-            self._end(SessionState.FAILED, f"{type(problem).__name__}: {problem}".splitlines()[0])
+            self._fail(problem)
             raise
         self._record = keep_record(self.paths)
         return self.items()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 from typing import Any
 
+from k3lib.errors import K3Error, RecordError
 from k3lib.probe.fingerprint import describe_fingerprint
 from k3lib.record.files import read_json
 from k3lib.record.lock import CampaignLock
 from k3lib.record.paths import SessionPaths
+from k3lib.record.redactor import redact_model
 from k3lib.record.schema import Record
 from k3lib.report import session as tables
 from k3lib.report.tables import Table
@@ -46,9 +49,9 @@ class Stage:
         """Campaign, session, the one change, the fingerprint line, and where the evidence comes from."""
         fingerprint: Any = read_json(self.paths.fingerprint)
         return Head(
-            self._prepared.plan,
+            redact_model(self._prepared.plan),
             self.paths,
-            self._prepared.gate,
+            redact_model(self._prepared.gate),
             describe_fingerprint(fingerprint),
             self._prepared.provenance,
         )
@@ -86,6 +89,12 @@ class Stage:
         if self._lock:
             self._lock.release()
         return self._record
+
+    def _fail(self, problem: BaseException) -> None:
+        """Write that the session failed and why, if that can be written; the caller raises the problem itself."""
+        said = str(problem) if isinstance(problem, K3Error) else f"{type(problem).__name__}: {problem}"
+        with contextlib.suppress(RecordError):
+            self._end(SessionState.FAILED, said.splitlines()[0])
 
     def _end_unclosed(self) -> None:
         """The kernel goes down with the session open: say so, if this process is the one that owns it."""

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from typing import Any
 
 from k3lib.launch.command import render_paste
 from k3lib.launch.engines import Engine, start_engine
@@ -14,6 +15,7 @@ from k3lib.logs.lines import read_lines
 from k3lib.logs.timeline import parse_timeline
 from k3lib.measure.client import open_client, preload
 from k3lib.measure.effective import read_endpoint
+from k3lib.measure.probe_run import ProbeLimits
 from k3lib.measure.probes import run_probes
 from k3lib.measure.scrape import Sampler
 from k3lib.record.evidence import (
@@ -24,6 +26,7 @@ from k3lib.record.evidence import (
     write_endpoint,
     write_launch,
 )
+from k3lib.record.files import writing
 from k3lib.record.paths import SessionPaths, TrialPaths
 from k3lib.record.sessions import create_trial, now_text
 from k3lib.redact import Redactor
@@ -68,7 +71,9 @@ class TrialRun:
         self._tell(number, "started", arm=arm.name, phase=Phase.CONTAINER.value)
         try:
             plan = plan_launch(self._prepared, arm, number)
-            write_launch(trial, _not_started(plan), arm.name, plan.token, self._redactor)
+            write_launch(trial, _not_started(plan), self._redactor.text(arm.name), plan.token, self._redactor)
+            with writing(trial.raw_log):
+                trial.raw_log.touch(0o600)
             with trial.raw_log.open("ab") as log, start_engine(plan, log.fileno()) as engine:
                 self._drive(engine, trial, number, arm, plan.token)
         finally:
@@ -77,10 +82,11 @@ class TrialRun:
 
     def _drive(self, engine: Engine, trial: TrialPaths, number: int, arm: Arm, token: str) -> None:
         def keep(launch: LaunchResult) -> None:
-            write_launch(trial, launch, arm.name, token, self._redactor)
+            write_launch(trial, launch, self._redactor.text(arm.name), token, self._redactor)
 
         keep(engine.result())
         threading.Thread(target=preload, daemon=True).start()
+        whole = False
         try:
             launch = engine.wait_ready(lambda elapsed_s: self._look(trial, number, arm, elapsed_s))
             keep(launch)
@@ -88,10 +94,12 @@ class TrialRun:
                 self._phase = Phase.SERVING
                 self._tell(number, "ready", arm=arm.name, phase=Phase.SERVING.value, elapsed_s=launch.ready_s)
                 self._ask(launch.base_url, engine, trial, number)
+            whole = True
         finally:
-            # The context manager would stop it too; here the ending is also written down.
+            # The context manager would stop it too; here the ending is also written down. A trial that we cut
+            # short, for whatever reason, is ours and says nothing of the engine.
             try:
-                engine.stop()
+                engine.stop(interrupted=not whole)
             finally:
                 keep(engine.result())
 
@@ -107,16 +115,17 @@ class TrialRun:
             sampler.start()
             client = stack.enter_context(open_client(base_url, _api_key()))
             self._tell(number, "warm-up")
-            row = client.warm_up(model=plan.served_model)
+            row = client.warm_up(model=plan.served_model, timeout_s=plan.request.timeout_s)
             append_request(trial, row, self._redactor)
-            if not row.ok and _dies(engine):
-                return
+            if not row.ok and (row.status is None or _dies(engine)):
+                return  # an engine that leaves one request without an answer is not asked another
             self._tell(number, "frozen request")
             row = client.send(plan.request, model=plan.served_model, probe=Probe.FROZEN)
             append_request(trial, row, self._redactor)
-            if not row.ok and _dies(engine):
+            if not row.ok and (row.status is None or _dies(engine)):
                 return
-            for result in run_probes(client, model=plan.served_model):
+            limits = ProbeLimits(timeout_s=plan.request.timeout_s)
+            for result in run_probes(client, model=plan.served_model, limits=limits):
                 self._tell(number, f"probe {result.probe.value}")
                 append_probe(trial, result, self._redactor)
 
@@ -131,7 +140,8 @@ class TrialRun:
         self._tell(number, "starting", arm=arm.name, phase=self._phase.value, elapsed_s=elapsed_s)
 
     def _tell(self, number: int, what: str, **more: object) -> None:
-        event: dict[str, object] = {"at": time.time(), "trial": number, "event": what, **more}
+        kept: Any = self._redactor.value(more)
+        event: dict[str, object] = {"at": time.time(), "trial": number, "event": what, **kept}
         append_event(self._paths, event)
         self._on_event(event)
 

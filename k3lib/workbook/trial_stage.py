@@ -52,7 +52,7 @@ class TrialStage(Stage):
                 )
                 raise
             except BaseException as problem:
-                self._end(SessionState.FAILED, f"{type(problem).__name__}: {problem}".splitlines()[0])
+                self._fail(problem)
                 raise
         self._record = keep_record(self.paths)
         return self.trials()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from k3lib.errors import GateClosed, K3Error
 from k3lib.record.parameters import Places, list_session_files, read_campaign, read_session
+from k3lib.record.redactor import learn_secrets, redact_model
 from k3lib.record.sessions import list_sessions, read_info, read_plan, read_record
 from k3lib.spec.session import stage_of
 from k3lib.spec.vocabulary import Outcome, SessionState
@@ -74,14 +75,17 @@ def run_week(places: Places, campaign: str, on_start: Callable[[Path], None], on
 
 def _find_done(places: Places, campaign: str, file: Path) -> WeekStep | None:
     """The session of this very file that passed before, if the file says the same today."""
-    spec, stage = read_session(places, file), stage_of(file.name)
+    said, stage = read_session(places, file), stage_of(file.name)
+    base = read_campaign(places, said.campaign)[0]
+    learn_secrets(base, said)
+    spec, base = redact_model(said), redact_model(base)
     for paths in reversed(list_sessions(places.outputs / campaign)):
         try:
-            info, plan = read_info(paths), read_plan(paths)
+            info, plan, record = read_info(paths), read_plan(paths), read_record(paths)
         except K3Error:
             continue
-        if info.stage != stage.value or plan.spec != spec or plan.campaign != read_campaign(places, spec.campaign)[0]:
+        if info.stage != stage.value or plan.spec != spec or plan.campaign != base:
             continue
-        if info.state is SessionState.CLOSED and read_record(paths).outcome in (Outcome.PASS, Outcome.WARN):
+        if info.state is SessionState.CLOSED and record.outcome in (Outcome.PASS, Outcome.WARN):
             return WeekStep(file, done_before=paths.name)
     return None

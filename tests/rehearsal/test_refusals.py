@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 from typing import TYPE_CHECKING, Any
 
@@ -110,3 +111,27 @@ def test_json_errors(house: House) -> None:
     house.edit("rehearsal/30_minimal_start.yaml", lambda c: c.update(trails=3))
     ran = house.k3("run", SESSION, "--json")
     assert {"error", "what", "expected", "evidence", "next"} == set(yaml.safe_load(ran.stdout))
+
+
+def test_a_copied_campaign_that_still_names_the_original(house: House) -> None:
+    """A session file in one campaign's folder that names another is refused; the original is not run."""
+    shutil.copytree(house.root / "params/rehearsal", house.root / "params/mine")
+    house.edit("mine/campaign.yaml", lambda c: c.update(name="mine"))
+    ran = house.k3("run", "params/mine/30_minimal_start.yaml")
+    assert 2 == ran.returncode
+    assert "campaign: mine" in ran.stderr
+    assert [] == house.sessions()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"rehearsal": {"scenario": "nope"}}, "nope"),
+        ({"rehearsal": {"machine": "nope"}}, "nope"),
+        ({"version": "bananas"}, "engine.version bananas is no release"),
+    ],
+)
+def test_names_that_only_an_engine_would_stumble_over(house: House, change: dict[str, Any], said: str) -> None:
+    """A scenario, a machine or a release that does not exist is refused before anything starts."""
+    house.edit("rehearsal/campaign.yaml", lambda c: c["engine"].update(change))
+    refused(house, said)

@@ -70,3 +70,19 @@ def test_the_verdicts_of_a_healthy_and_a_failing_engine_differ(house: House) -> 
         for record in (healthy, failing)
     ]
     assert set() == sentences[0] & sentences[1]
+
+
+def test_a_hung_engine_is_one_time_out(house: House) -> None:
+    """Health is green and no answer comes: the warm-up's limit ends the trial, by its name, with exit code 5."""
+    (house.root / "params/requests/short.yaml").write_text(
+        (house.root / "params/requests/minimal.yaml")
+        .read_text()
+        .replace("name: minimal", "name: short")
+        .replace("120.0", "4.0")
+    )
+    house.edit("rehearsal/campaign.yaml", lambda c: c.update(request="short.yaml"))
+    code, record = play(house, "hang", "40_single_request", accept_gate="the start is known to work")
+    assert 5 == code
+    trial = record["trials"][0]
+    assert "the warm-up failed: warm-up limit = 4 s" in trial["failure"]
+    assert ["warm-up"] == [row["probe"] for row in trial["requests"]]

@@ -34,6 +34,7 @@ def test_tokens_never_survive(secret: str, around: str) -> None:
         ("'api_key': 'abcdef123456'", "abcdef123456"),
         ("password: hunter22", "hunter22"),
         ("https://me:p4ssw0rd@proxy.example:3128", "p4ssw0rd"),
+        ("https://p4ssw0rdalone@git.example/x", "p4ssw0rdalone"),
         ("mail anna.b@example.org now", "anna.b@example.org"),
         ("/home/mmartin/models/x", "mmartin"),
         ("on node17: ready", "node17"),
@@ -80,3 +81,19 @@ def test_values_under_secret_names() -> None:
     assert {"n", "max_tokens", "HF_TOKEN"} == set(hidden)  # type: ignore[call-overload]
     assert "whatever" not in str(hidden)
     assert "hf_abcdefgh123" not in str(hidden)
+
+
+def test_flat_names_and_lists_of_secrets() -> None:
+    """`environment.HF_TOKEN` names a secret as `HF_TOKEN` does, and each of several values is one."""
+    hidden = REDACTOR.value({"environment.HF_TOKEN": ["whatever", "whichever"]})
+    assert "whatever" not in str(hidden)
+    assert "whichever" not in str(hidden)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["https://me:p4ssw0rd@proxy.example:3128", "HF_TOKEN=hf_abcdefgh123", "MY_SECRET: opensesame", "/home/anna/x"],
+)
+def test_twice_is_once(text: str) -> None:
+    """What was redacted stays as it is, so that two kept files can be compared."""
+    assert REDACTOR.text(text) == REDACTOR.text(REDACTOR.text(text))

@@ -69,6 +69,22 @@ def test_arms_take_turns() -> None:
     assert ["prefix_caching=false", "prefix_caching=true"] * 2 == arms
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"seed": [1, 1]}, "s.yaml: change.seed: a value stands twice: seed=1"),
+        ({"prefix_caching": False}, "s.yaml: change.prefix_caching: this changes nothing"),
+        ({"seed": "x"}, "s.yaml: change.seed: seed cannot be 'x'"),
+        ({"sede": 1}, "s.yaml: change.sede: 'sede' is not an engine setting"),
+    ],
+)
+def test_a_change_that_is_none_is_refused_by_file_and_key(change: dict[str, Any], said: str) -> None:
+    """A value twice, the value of the base, a wrong value and no setting: each names where it stands."""
+    with pytest.raises(SpecError) as refused:
+        plan_arms(TrialSpec(change=change), BASE, source="s.yaml")
+    assert said == refused.value.what
+
+
 def test_no_difference_is_a_repetition() -> None:
     """The same base again differs in nothing."""
     assert [] == check_one_variable(plan(TrialSpec(), campaign()), campaign().identity(), BASE.flat())
