@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,6 +19,11 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 K3 = [sys.executable, "-m", "k3lib.cli"]
+
+
+def pytest_configure() -> None:
+    """In the background of a shell Ctrl-C is ignored, and every child inherits that; the tests of Ctrl-C need it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @dataclass(frozen=True)
