@@ -26,7 +26,7 @@ from k3lib.report import compatibility as tables
 from k3lib.report.tables import Table
 from k3lib.spec.session import CompatibilitySpec
 from k3lib.spec.snapshot import Snapshot
-from k3lib.spec.vocabulary import EngineKind, Outcome, SessionState
+from k3lib.spec.vocabulary import EngineKind, Outcome
 from k3lib.workbook.lifecycle import keep_record
 from k3lib.workbook.place import engine_pythons, subject_of
 from k3lib.workbook.prepare import plan_launch
@@ -63,15 +63,9 @@ class CompatibilityStage(Stage):
             InputError: A file named in `evidence` is no output of the collector.
             KeyboardInterrupt: After the record says so.
         """
-        try:
+        with self._written("it looked"):
             facts = self._read_machines(intend_facts(self._prepared.plan, date.fromisoformat(now_text()[:10])))
             write_json(self.paths.compatibility, load_redactor().value(facts.model_dump(mode="json")))
-        except KeyboardInterrupt:
-            self._end(SessionState.INTERRUPTED, "it was interrupted by hand while it looked")
-            raise
-        except BaseException as problem:
-            self._fail(problem)
-            raise
         self._record = keep_record(self.paths)
         return tables.table_places(self.facts)
 

@@ -24,7 +24,7 @@ from k3lib.report.session import table_verdicts
 from k3lib.report.tables import Table
 from k3lib.spec.session import SceneSpec
 from k3lib.spec.snapshot import Collected, Snapshot
-from k3lib.spec.vocabulary import EngineKind, SessionState
+from k3lib.spec.vocabulary import EngineKind
 from k3lib.workbook.lifecycle import keep_record
 from k3lib.workbook.place import engine_pythons, redact_fingerprint, subject_of, write_place
 from k3lib.workbook.prepare import plan_launch
@@ -55,7 +55,7 @@ class SceneStage(Stage):
         Raises:
             KeyboardInterrupt: After the record says so.
         """
-        try:
+        with self._written("it looked"):
             prepare_scene(self.paths)
             looked = self._look()
             scene = self._compose(looked)
@@ -63,12 +63,6 @@ class SceneStage(Stage):
             subject = subject_of(self._prepared, self._spec.container)
             fingerprint = redact_fingerprint(compose_fingerprint(subject, looked.views))
             write_place(self.paths, self._prepared, fingerprint)
-        except KeyboardInterrupt:
-            self._end(SessionState.INTERRUPTED, "it was interrupted by hand while it looked")
-            raise
-        except BaseException as problem:
-            self._fail(problem)
-            raise
         self._record = keep_record(self.paths)
         return self.items()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 from k3lib.errors import K3Error, RecordError
@@ -13,6 +14,7 @@ from k3lib.record.lock import CampaignLock
 from k3lib.record.paths import SessionPaths
 from k3lib.record.redactor import redact_model
 from k3lib.record.schema import Record
+from k3lib.record.sessions import read_info
 from k3lib.report import session as tables
 from k3lib.report.tables import Table
 from k3lib.spec.vocabulary import Outcome, SessionState
@@ -89,6 +91,22 @@ class Stage:
         if self._lock:
             self._lock.release()
         return self._record
+
+    @contextlib.contextmanager
+    def _written(self, what: str) -> Iterator[None]:
+        """Whatever cuts the work inside short stands in the record before it goes on its way."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            # The kernel is interrupted by hand, or because the runner that owns the session is gone.
+            owner = read_info(self.paths)
+            killed = owner.state is SessionState.KILLED
+            reason = owner.reason if killed else f"it was interrupted by hand while {what}"
+            self._end(owner.state if killed else SessionState.INTERRUPTED, reason)
+            raise
+        except BaseException as problem:
+            self._fail(problem)
+            raise
 
     def _fail(self, problem: BaseException) -> None:
         """Write that the session failed and why, if that can be written; the caller raises the problem itself."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 import threading
 
 from k3lib.record.redactor import load_redactor
-from k3lib.record.sessions import read_info
 from k3lib.report import session as tables
 from k3lib.report.figures import Picture, draw_phases
 from k3lib.report.tables import Table
-from k3lib.spec.vocabulary import Provenance, SessionState
+from k3lib.spec.vocabulary import Provenance
 from k3lib.workbook.lifecycle import keep_record
 from k3lib.workbook.show import LiveLine
 from k3lib.workbook.stage import Stage
@@ -37,23 +36,10 @@ class TrialStage(Stage):
         """
         threading.Thread(target=_import_drawing, daemon=True).start()
         trials = self._prepared.plan.trials()
-        with LiveLine(self.paths.name, len(trials)) as line:
+        with LiveLine(self.paths.name, len(trials)) as line, self._written("a trial ran"):
             run = TrialRun(self._prepared, self.paths, load_redactor(), line.show)
-            try:
-                for number, arm in trials[len(self.paths.trials()) :]:
-                    run.run(number, arm)
-            except KeyboardInterrupt:
-                # The kernel is interrupted by hand, or because the runner that owns the session is gone.
-                owner = read_info(self.paths)
-                killed = owner.state is SessionState.KILLED
-                self._end(
-                    owner.state if killed else SessionState.INTERRUPTED,
-                    owner.reason if killed else "it was interrupted by hand while a trial ran",
-                )
-                raise
-            except BaseException as problem:
-                self._fail(problem)
-                raise
+            for number, arm in trials[len(self.paths.trials()) :]:
+                run.run(number, arm)
         self._record = keep_record(self.paths)
         return self.trials()
 
